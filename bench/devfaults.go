@@ -129,14 +129,19 @@ func (c *client) idle(dir string, lender int) (share float64, err error) {
 	if _, err := io.ReadFull(conn, make([]byte, 18)); err != nil { // the server's greeting
 		return 0, err
 	}
+	return processorShare(lender, os.Getpid())
+}
+
+// processorShare is the part of a processor that processes use when everybody is idle.
+func processorShare(pids ...int) (share float64, err error) {
 	time.Sleep(calmTime)
-	before, err := processorTime(lender, os.Getpid())
+	before, err := processorTime(pids...)
 	if err != nil {
 		return 0, err
 	}
 	start := time.Now()
 	time.Sleep(idleTime)
-	after, err := processorTime(lender, os.Getpid())
+	after, err := processorTime(pids...)
 	return float64(after-before) / float64(time.Since(start)), err
 }
 

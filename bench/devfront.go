@@ -21,14 +21,23 @@ import (
 )
 
 const (
-	// FrontNBD serves the borrowed drive by NBD.
-	FrontNBD = "nbd"
+	// FrontNBD serves the borrowed drive by NBD, and FrontGuest to a virtual machine.
+	FrontNBD   = "nbd"
+	FrontGuest = "guest"
 	// frontTurns is how often both sides take turns, and frontTurn how long fio reads in one.
 	frontTurns = 5
 	frontTurn  = time.Second
 	// frontStart bounds the wait for a program that is started to listen.
 	frontStart = 10 * time.Second
 )
+
+// turns is how often something is measured.
+func (c *Config) turns(usual int) int {
+	if c.Rounds > 0 {
+		return c.Rounds
+	}
+	return usual
+}
 
 // borrower makes an element that borrows what a crew without clients lends.
 func (c *Config) borrower(ctx context.Context, spec role, dir, name string) (_ *client, _ *crew, err error) {
@@ -86,10 +95,6 @@ func (c *Config) driveNBD(ctx context.Context, spec role, dir string) (*Result, 
 
 // compareNBD measures both servers.
 func (c *Config) compareNBD(ctx context.Context, r *Result, own, other string) error {
-	turn := frontTurn
-	if c.Turn > 0 {
-		turn = c.Turn
-	}
 	for _, path := range []string{own, other} { // what was never written is cheaper to read
 		if _, err := fio(ctx, path, "write", driveDepth); err != nil {
 			return err
@@ -98,12 +103,12 @@ func (c *Config) compareNBD(ctx context.Context, r *Result, own, other string) e
 	for _, depth := range []int{1, driveDepth} {
 		var rates [2]samples
 		var ratios samples
-		for i := range frontTurns {
+		for i := range c.turns(frontTurns) {
 			if c.Progress != nil {
-				c.Progress(fmt.Sprintf("%d under way", depth), float64(i)/frontTurns)
+				c.Progress(fmt.Sprintf("%d under way", depth), float64(i)/float64(c.turns(frontTurns)))
 			}
 			for side, path := range []string{own, other} {
-				rate, err := fio(ctx, path, "randread", depth, "--time_based", "--runtime="+turn.String())
+				rate, err := fio(ctx, path, "randread", depth, "--time_based", "--runtime="+frontTurn.String())
 				if err != nil {
 					return err
 				}

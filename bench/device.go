@@ -217,7 +217,7 @@ func (c *client) disk() error {
 		if err != nil {
 			return err
 		}
-		b, err := c.ringReads(ring, file, 16*driveDepth)
+		b, err := ringReads(ring, file, diskBytes, c.rand, func(sent int) bool { return sent < 16*driveDepth })
 		if err != nil {
 			return err
 		}
@@ -229,15 +229,15 @@ func (c *client) disk() error {
 	return nil
 }
 
-// ringReads are n reads of a file by io_uring, driveDepth at once: how many a second.
-func (c *client) ringReads(ring *uring.Ring, f *os.File, n int) (perSecond float64, err error) {
+// ringReads reads pages of a file of some size by io_uring, driveDepth at once and as long as there are to be more: how many a second.
+func ringReads(ring *uring.Ring, f *os.File, size uint64, seed *rand.Rand, more func(sent int) bool) (perSecond float64, err error) {
 	mem, err := unix.Mmap(-1, 0, driveDepth*drivePage, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		return 0, err
 	}
 	defer unix.Munmap(mem)
 	submit := func(slot uint64) {
-		ring.Prepare(uring.OpRead, int(f.Fd()), mem[slot*drivePage:(slot+1)*drivePage], int64(c.rand.Uint64N(diskBytes/drivePage)*drivePage), slot)
+		ring.Prepare(uring.OpRead, int(f.Fd()), mem[slot*drivePage:(slot+1)*drivePage], int64(seed.Uint64N(size/drivePage)*drivePage), slot)
 	}
 	start, sent, ended := time.Now(), 0, 0
 	for ; sent < driveDepth; sent++ {
@@ -250,7 +250,7 @@ func (c *client) ringReads(ring *uring.Ring, f *os.File, n int) (perSecond float
 		ended += ring.Reap(driveDepth, func(slot uint64, moved int, e error) {
 			if e != nil || moved != drivePage {
 				err = errors.Join(err, fmt.Errorf("a read of %s: %d bytes, %v", f.Name(), moved, e))
-			} else if sent < n {
+			} else if more(sent) {
 				sent++
 				submit(slot)
 			}

@@ -169,6 +169,8 @@ func run(ctx context.Context, c *Config) (*Result, error) {
 			return c.driveFaults(ctx, spec, dir)
 		case c.Front == FrontNBD:
 			return c.driveNBD(ctx, spec, dir)
+		case c.Front == FrontGuest:
+			return c.driveGuest(ctx, spec, dir)
 		}
 	}
 	if c.Processes > 1 {

@@ -34,6 +34,8 @@ const (
 	// queryEqual is how many random questions both sides answer, queryEqualFew of a run with few rounds.
 	queryEqual    = 500
 	queryEqualFew = 12
+	// queryFew is the most rows that random questions are asked of: of 4 Mi, 500 questions took both sides minutes.
+	queryFew = 256 << 10
 )
 
 // queryColumns are those that questions are asked of.
@@ -87,55 +89,72 @@ type sharedPart struct {
 	Size    uint64
 }
 
-// serveColumns lends this server's part of the columns.
-func (s *station) serveColumns(spec *role, info *serverInfo) error {
-	d, err := queryPart(spec.Rows/spec.Count, spec.Rows/2, spec.Seed+uint64(spec.Index))
+// serveColumns lends this server's part of the columns, and one of few rows.
+func (s *station) serveColumns(spec *role, info *serverInfo) (err error) {
+	seed := spec.Seed + uint64(spec.Index)
+	if info.Columns, err = s.lendColumns(spec.Rows/spec.Count, spec.Rows/2, seed); err == nil {
+		info.Few, err = s.lendColumns(fewRows(spec.Rows)/spec.Count, spec.Rows/2, seed+1<<32)
+	}
+	return err
+}
+
+// fewRows is how many rows random questions are asked of.
+func fewRows(rows int) int { return min(rows, queryFew) }
+
+// columns are windows with a part and its directory, and where another process finds the part.
+type columns struct {
+	Windows []lent
+	Part    sharedPart
+}
+
+func (s *station) lendColumns(rows, groups int, seed uint64) (out columns, err error) {
+	d, err := queryPart(rows, groups, seed)
 	if err != nil {
-		return err
+		return out, err
 	}
 	defer d.Release()
 	var file bytes.Buffer
 	file.Grow(int(d.Size()))
 	if err := d.Write(&file); err != nil {
-		return err
+		return out, err
 	}
 	p, err := part.Open(file.Bytes())
 	if err != nil {
-		return err
+		return out, err
 	}
 	for i, b := range [][]byte{file.Bytes(), p.Directory()} {
 		seg, err := s.el.NewSegment(uint64(len(b)), fabric.Writable)
 		if err != nil {
-			return err
+			return out, err
 		}
 		copy(seg.Bytes(), b)
 		key, err := seg.Key(fabric.RightRead)
 		if err != nil {
-			return err
+			return out, err
 		}
-		info.Columns = append(info.Columns, lent{key.Append(nil), uint64(len(b))})
+		out.Windows = append(out.Windows, lent{key.Append(nil), uint64(len(b))})
 		if fd, _ := seg.FD(); i == 0 {
-			info.Part = sharedPart{os.Getpid(), fd, uint64(len(b))}
+			out.Part = sharedPart{os.Getpid(), fd, uint64(len(b))}
 		}
 	}
-	return nil
+	return out, nil
 }
 
-// columnsTable is the shard table of what servers lend.
-func (c *client) columnsTable() (*cluster.Table, error) {
-	t := &cluster.Table{Name: "query", Version: 1, Kind: cluster.Columns, Columns: queryColumns(),
-		Sharding: cluster.Sharding{Kind: cluster.Block, Elements: uint32(len(c.spec.Servers)), Rows: uint64(c.spec.Rows)}}
+// columnsTable is the shard table of so many rows that servers lend.
+func (c *client) columnsTable(name string, rows int, of func(*serverInfo) columns) (*cluster.Table, error) {
+	each := rows / c.spec.Count
+	t := &cluster.Table{Name: name, Version: 1, Kind: cluster.Columns, Columns: queryColumns(),
+		Sharding: cluster.Sharding{Kind: cluster.Block, Elements: uint32(len(c.spec.Servers)), Rows: uint64(each * c.spec.Count)}}
 	for _, info := range c.spec.Servers {
 		shard := cluster.Shard{Element: info.Name, Incarnation: info.Incarnation, Addrs: []string{info.Addr}}
-		for _, w := range info.Columns {
+		for _, w := range of(&info).Windows {
 			key, err := fabric.DecodeKey(w.Key)
 			if err != nil {
 				return nil, err
 			}
 			shard.Windows = append(shard.Windows, cluster.Window{Key: key, Size: w.Size})
 		}
-		rows := uint64(c.spec.Rows / c.spec.Count)
-		shard.Parts = []cluster.Part{{Rows: rows, Chunks: uint32((rows + part.ChunkRows - 1) / part.ChunkRows)}}
+		shard.Parts = []cluster.Part{{Rows: uint64(each), Chunks: uint32((each + part.ChunkRows - 1) / part.ChunkRows)}}
 		t.Shards = append(t.Shards, shard)
 	}
 	t.FillRows()
@@ -161,7 +180,8 @@ type duck struct{ p *child.Process }
 
 // queryWord is what DuckDB's process is told, and what it answers.
 type queryWord struct {
-	Parts []sharedPart    `json:",omitempty"`
+	Parts []sharedPart    `json:",omitempty"` // of table t
+	Few   []sharedPart    `json:",omitempty"` // of table few
 	SQL   string          `json:",omitempty"`
 	Rows  json.RawMessage `json:",omitempty"` // the answer that it is to compare its own with
 
@@ -184,7 +204,7 @@ func (c *client) startDuck() (*duck, string, error) {
 	d := &duck{p}
 	w := queryWord{}
 	for _, info := range c.spec.Servers {
-		w.Parts = append(w.Parts, info.Part)
+		w.Parts, w.Few = append(w.Parts, info.Columns.Part), append(w.Few, info.Few.Part)
 	}
 	got, err := d.tell(w)
 	if err != nil {
@@ -216,7 +236,11 @@ func (c *client) askColumns(t *cluster.Table, q query.Query) (rows json.RawMessa
 
 // query measures questions to columns beside DuckDB on the same memory.
 func (c *client) query() error {
-	t, err := c.columnsTable()
+	t, err := c.columnsTable("query", c.spec.Rows, func(s *serverInfo) columns { return s.Columns })
+	if err != nil {
+		return err
+	}
+	few, err := c.columnsTable("few", fewRows(c.spec.Rows), func(s *serverInfo) columns { return s.Few })
 	if err != nil {
 		return err
 	}
@@ -243,7 +267,7 @@ func (c *client) query() error {
 	for i := range random {
 		c.say("random questions", 0.5+float64(i)/float64(2*random))
 		q := ask.question()
-		rows, _, err := c.askColumns(t, q.Query)
+		rows, _, err := c.askColumns(few, q.Query)
 		if err != nil {
 			return fmt.Errorf("seed %d: %+v: %w", seed, q.Query, err)
 		}

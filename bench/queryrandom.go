@@ -67,7 +67,7 @@ func (a asker) question() inquiry {
 			down, desc = "-", " desc nulls last"
 		}
 		out.Select, out.Order, out.Limit = columns, []string{down + "v", "k", "host"}, uint64(1+a.IntN(50))
-		out.sql = fmt.Sprintf("select %s from t where %s order by v%s, k, host limit %d", strings.Join(columns, ", "), where.sql, desc, out.Limit)
+		out.sql = fmt.Sprintf("select %s from few where %s order by v%s, k, host limit %d", strings.Join(columns, ", "), where.sql, desc, out.Limit)
 		return out
 	}
 	var keys, sql []string
@@ -83,7 +83,7 @@ func (a asker) question() inquiry {
 		out.Agg = append(out.Agg, fmt.Sprintf("a%d=%s", i, g.ours))
 		sql = append(sql, g.sql)
 	}
-	out.sql = "select " + strings.Join(sql, ", ") + " from t where " + where.sql
+	out.sql = "select " + strings.Join(sql, ", ") + " from few where " + where.sql
 	if len(keys) > 0 {
 		out.Order = keys
 		by := strings.Join(keys, " nulls last, ") + " nulls last"

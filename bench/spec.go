@@ -34,7 +34,7 @@ type Config struct {
 	Bytes     int            // of bulk: one transfer, default 1 MiB; of rpc: one request, which is its answer too, default 8
 	Call      int            // of bulk: not 0: calls are measured whose answers have so many bytes, in place of transfers
 	Faults    bool           // of dev: kill borrowers
-	Front     string         // of dev: FrontNBD, a drive by NBD beside nbdkit's; "": none
+	Front     string         // of dev: FrontNBD, a drive by NBD beside nbdkit's, or FrontGuest, one in a guest beside two others there; "": none
 	WithSends bool           // of bulk: time active messages beside running Puts too
 	Calls     int            // of crowd: functions at once; default 64
 	Form      string         // of inject, chase and hostile: the form of code that is asked for, "auto" among them; "": ready functions, as wasm
@@ -159,6 +159,10 @@ func (c *Config) Validate() error {
 		c.Bytes = poolPage
 	}
 	def(&c.Bytes, 1<<20)
+	least := MinRounds(c.Kind)
+	if c.Front != "" {
+		least = 1
+	}
 	switch {
 	case c.Kind == "rounds" && c.Elements < fewElements:
 		return fmt.Errorf("bench: rounds of %d elements: between %d and %d", c.Elements, fewElements, MaxElements)
@@ -170,8 +174,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("bench: a crowd of %d calls: between 1 and %d", c.Calls, MaxCalls)
 	case c.Elements < 2 || c.Elements > MaxElements:
 		return fmt.Errorf("bench: a ring of %d elements: between 2 and %d", c.Elements, MaxElements)
-	case c.Front != "" && (c.Kind != "dev" || c.Front != FrontNBD):
-		return fmt.Errorf("bench: %s by the front %q: dev has the fronts %s", c.Kind, c.Front, FrontNBD)
+	case c.Front != "" && (c.Kind != "dev" || c.Front != FrontNBD && c.Front != FrontGuest):
+		return fmt.Errorf("bench: %s by the front %q: dev has the fronts %s and %s", c.Kind, c.Front, FrontNBD, FrontGuest)
 	case c.Front != "" && c.Faults:
 		return errors.New("bench: faults and a front: one or the other")
 	case c.SameCPU && !c.Pin:
@@ -182,8 +186,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("bench: depth %d: between 1 and %d", c.Depth, MaxDepth)
 	case c.Rows < 2*c.Servers || c.Rows > MaxRows:
 		return fmt.Errorf("bench: %d rows: between %d and %d", c.Rows, 2*c.Servers, MaxRows)
-	case c.Rounds != 0 && (c.Rounds < MinRounds(c.Kind) || c.Rounds > MaxRounds):
-		return fmt.Errorf("bench: %d rounds of %s: between %d and %d, or 0 for the usual number", c.Rounds, c.Kind, MinRounds(c.Kind), MaxRounds)
+	case c.Rounds != 0 && (c.Rounds < least || c.Rounds > MaxRounds):
+		return fmt.Errorf("bench: %d rounds of %s: between %d and %d, or 0 for the usual number", c.Rounds, c.Kind, least, MaxRounds)
 	case c.TLS && c.scheme.Local():
 		return fmt.Errorf("bench: TLS over %s, which does not leave the machine", c.Transport)
 	case len(c.Command) == 0:
@@ -323,7 +327,7 @@ func (r *Result) UnmarshalJSON(b []byte) error {
 
 // role is what a child process is told to be.
 type role struct {
-	Role      string // "server", "client", "loop", or of excache "program"
+	Role      string // "server", "client", "loop", of excache "program", or of dev guestReader
 	Kind      string
 	Name      string
 	Transport string
@@ -349,7 +353,7 @@ type role struct {
 	Apart     bool // the processes have a CPU each
 	Seed      uint64
 	CacheDir  string
-	Disk      string    // of dev: a file on a disk
+	Disk      string    // of dev: a file on a disk, or what is read in a guest
 	TLS       *ca.Files // nil: none
 	Code      *codeOf   // nil: ready functions, as wasm
 	Python    string    // of query: what runs DuckDB …
@@ -365,8 +369,8 @@ type serverInfo struct {
 	Key         []byte // of its segment, for verbs; of its shard, for chases
 	Size        uint64
 	Keys        [][]byte // of the graph's windows, for crowds
-	Columns     []lent   // of query: its part, and the part's directory
-	Part        sharedPart
+	Columns     columns  // of query
+	Few         columns  // the same with few rows
 	Graphs      [][]lent // of rounds: its shard's windows, of a few elements and of all
 	Error       string
 }
@@ -404,6 +408,8 @@ func Role(ctx context.Context, r io.Reader, w io.Writer, known fabric.Schemes, g
 		return runLoop(dec, w)
 	case "program":
 		return runProgram(&spec, json.NewEncoder(w))
+	case guestReader:
+		return runGuestReader(&spec, w)
 	}
 	picked, err := known.Pick(spec.Transport)
 	if err != nil {

@@ -105,12 +105,15 @@ func (e *every) loadAll(spread dataset.Spread) {
 	for range 2 * graphVertices {
 		a, b := r.Uint32N(graphVertices), r.Uint32N(graphVertices)
 		e.edges[0][a], e.edges[1][b] = append(e.edges[0][a], b), append(e.edges[1][b], a)
-		fmt.Fprintln(&edges, a, b)
+		fmt.Fprintln(&edges, a, b, edgeWeight(a, b))
 	}
 	e.edges[0][0], e.edges[1][graphVertices-1] = append(e.edges[0][0], graphVertices-1), append(e.edges[1][graphVertices-1], 0)
-	fmt.Fprintln(&edges, 0, graphVertices-1)
-	e.graph = e.load("graph-"+e.spread, spread, edges.String(), dataset.Options{Format: dataset.Edges})
+	fmt.Fprintln(&edges, 0, graphVertices-1, edgeWeight(0, graphVertices-1))
+	e.graph = e.load("graph-"+e.spread, spread, edges.String(), dataset.Options{Format: dataset.Edges, Weights: true})
 }
+
+// edgeWeight is what an edge weighs; sums are exact.
+func edgeWeight(from, to uint32) float64 { return float64((from*7+to)%5) / 4 }
 
 // call runs a function and returns the rows of its answer.
 func (e *every) call(name string, on *cluster.Table, args ...string) [][]string {
@@ -183,6 +186,7 @@ var readyChecks = map[string]func(e *every){
 	"names":      checkNames,
 	"path":       checkPath,
 	"reach":      checkReach,
+	"sssp":       checkSssp,
 	"sum":        func(e *every) { e.checkSum(false) },
 	"sumif":      func(e *every) { e.checkSum(true) },
 	"topdeg":     checkTopdeg,
@@ -231,6 +235,26 @@ func checkLevel(e *every) {
 		want = append(want, []string{text(v), text(d)})
 	}
 	e.is("level", e.call("level", e.graph, "from", "42"), want, true)
+}
+
+func checkSssp(e *every) {
+	d := map[uint32]float64{42: 0}
+	for changed := true; changed; {
+		changed = false
+		for v, list := range e.edges[0] {
+			at, met := d[uint32(v)]
+			for _, to := range list {
+				if was, have := d[to]; met && (!have || at+edgeWeight(uint32(v), to) < was) {
+					d[to], changed = at+edgeWeight(uint32(v), to), true
+				}
+			}
+		}
+	}
+	var want [][]string
+	for v, distance := range d {
+		want = append(want, []string{text(v), text(distance)})
+	}
+	e.is("sssp", e.call("sssp", e.graph, "from", "42"), want, true)
 }
 
 func checkPath(e *every) {

@@ -55,6 +55,10 @@ const (
 	NameOffsetsWindow = 4 // u32 each; size 0 if vertices have no names
 	NamesWindow       = 5 // text
 	GraphWindows      = 6
+	// Of a graph whose edges have weights there are two more.
+	FwdWeightsWindow = 6 // f64, one for each target
+	RevWeightsWindow = 7
+	WeightedWindows  = 8
 )
 
 // Windows of each part of a Columns dataset: window PartWindows*i+PartFile is the file of part i.

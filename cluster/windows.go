@@ -27,8 +27,8 @@ func (t *Table) validateWindows(s *Shard) error {
 			return fmt.Errorf("window %d has %d bytes, %d rows have %d", RowsWindow, size(RowsWindow), s.Rows, rows)
 		}
 	case CSR:
-		if len(s.Windows) != GraphWindows {
-			return fmt.Errorf("%d windows, a graph has %d", len(s.Windows), GraphWindows)
+		if n := len(s.Windows); n != GraphWindows && n != WeightedWindows {
+			return fmt.Errorf("%d windows, a graph has %d, or %d with weights", n, GraphWindows, WeightedWindows)
 		}
 		for _, w := range []int{FwdOffsetsWindow, RevOffsetsWindow} {
 			if want := 8 * (s.Rows + 1); size(w) != want {
@@ -36,6 +36,13 @@ func (t *Table) validateWindows(s *Shard) error {
 			}
 			if size(w+1)%4 != 0 {
 				return fmt.Errorf("window %d has %d bytes, vertices have 4 each", w+1, size(w+1))
+			}
+		}
+		if len(s.Windows) == WeightedWindows {
+			for targets, weights := range map[int]int{FwdTargetsWindow: FwdWeightsWindow, RevTargetsWindow: RevWeightsWindow} {
+				if size(weights) != 2*size(targets) {
+					return fmt.Errorf("window %d has %d bytes, the weights of window %d, with 4 bytes each target, have %d", weights, size(weights), targets, 2*size(targets))
+				}
 			}
 		}
 		if want := 4 * (s.Rows + 1); size(NameOffsetsWindow) != want && size(NameOffsetsWindow) != 0 {

@@ -183,6 +183,7 @@ type FileOptions struct {
 	SkipBad      int64          `json:"skip_bad,omitempty"`
 	Names        bool           `json:"names,omitempty"`
 	ExtraColumns bool           `json:"extra_columns,omitempty"`
+	Weights      bool           `json:"weights,omitempty"`
 	LineBytes    int            `json:"line_bytes,omitempty"`
 	NoHeader     bool           `json:"no_header,omitempty"`
 	ColumnTypes  column.Schema  `json:"column_types,omitempty"`

@@ -10,7 +10,7 @@ import (
 // path where none is given.
 func (o *FileOptions) Options(path string) (*dataset.Options, error) {
 	out := &dataset.Options{Format: dataset.Format(o.Format), Schema: o.Schema, Types: o.Types, Header: o.Header, EmptyIsZero: o.EmptyIsZero,
-		SkipBad: o.SkipBad, Names: o.Names, ExtraColumns: o.ExtraColumns, LineBytes: o.LineBytes,
+		SkipBad: o.SkipBad, Names: o.Names, ExtraColumns: o.ExtraColumns, Weights: o.Weights, LineBytes: o.LineBytes,
 		NoHeader: o.NoHeader, ColumnTypes: o.ColumnTypes, Nulls: o.Nulls, Like: o.Like}
 	if len(o.Comma) > 1 {
 		return nil, fmt.Errorf("%w: the separator %q must be one byte", dataset.ErrOptions, o.Comma)

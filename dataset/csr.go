@@ -137,11 +137,16 @@ func targetsWindow(dir int) int {
 	return []int{cluster.FwdTargetsWindow, cluster.RevTargetsWindow}[dir]
 }
 
+func weightsWindow(dir int) int {
+	return []int{cluster.FwdWeightsWindow, cluster.RevWeightsWindow}[dir]
+}
+
 // graphShape is what the sizes of a graph's windows, and all but its targets, follow from.
 type graphShape struct {
 	vertices, edges uint64
 	degree          func(dir int, v uint64) uint64
 	name            func(v uint64) string // nil if vertices have no names
+	weighted        bool                  // edges have weights
 }
 
 // plan computes the windows' sizes.
@@ -152,7 +157,10 @@ func (g *graphShape) plan(s cluster.Sharding) (*Plan, error) {
 	p := &Plan{Kind: cluster.CSR, Sharding: s, Rows: g.vertices, Edges: g.edges}
 	for e := range s.Elements {
 		_, n := s.ElementRows(e)
-		sizes := make([]uint64, cluster.GraphWindows)
+		sizes := make([]uint64, cluster.GraphWindows, cluster.WeightedWindows)
+		if g.weighted {
+			sizes = sizes[:cluster.WeightedWindows]
+		}
 		sizes[cluster.FwdOffsetsWindow], sizes[cluster.RevOffsetsWindow] = 8*(n+1), 8*(n+1)
 		if g.name != nil {
 			sizes[cluster.NameOffsetsWindow] = 4 * (n + 1)
@@ -164,6 +172,9 @@ func (g *graphShape) plan(s cluster.Sharding) (*Plan, error) {
 		sizes := p.Sizes[e]
 		sizes[cluster.FwdTargetsWindow] += 4 * g.degree(forward, v)
 		sizes[cluster.RevTargetsWindow] += 4 * g.degree(reverse, v)
+		if g.weighted {
+			sizes[cluster.FwdWeightsWindow], sizes[cluster.RevWeightsWindow] = 2*sizes[cluster.FwdTargetsWindow], 2*sizes[cluster.RevTargetsWindow]
+		}
 		if g.name == nil {
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 )
 
@@ -134,18 +135,24 @@ func (r *edgeReader) content() ([]byte, error) {
 	}
 }
 
+// edge is one of a list.
+type edge struct {
+	from, to uint32
+	weight   float64 // 0 without weights
+}
+
 // next returns the next edge, io.EOF after the last. After a *LineError the
 // next edge can be read.
-func (r *edgeReader) next() (src, dst uint32, err error) {
+func (r *edgeReader) next() (e edge, err error) {
 	if err, r.bad = r.bad, nil; err != nil {
-		return 0, 0, err
+		return e, err
 	}
 	line := r.pending
 	if r.pending = nil; line == nil {
 		if line, err = r.content(); err == io.EOF && r.edges >= 0 && r.read != r.edges {
-			return 0, 0, r.fail("the file has %d edges, its header says %d", r.read, r.edges)
+			return e, r.fail("the file has %d edges, its header says %d", r.read, r.edges)
 		} else if err != nil {
-			return 0, 0, err
+			return e, err
 		}
 	}
 	r.read++
@@ -158,22 +165,49 @@ func (r *edgeReader) next() (src, dst uint32, err error) {
 				hint = fmt.Sprintf("; if a %q separates them, say so (--separator '%c')", line[i], line[i])
 			}
 		}
-		return 0, 0, r.lines.errorf("", "%q is not two vertices%s", clip(line), hint)
+		return e, r.lines.errorf("", "%q is not two vertices%s", clip(line), hint)
+	}
+	if r.o.Weights {
+		if rest, err = r.weight(rest, &e); err != nil {
+			return e, err
+		}
 	}
 	if len(rest) > 0 && !r.o.ExtraColumns {
-		return 0, 0, r.lines.errorf("", "%q follows the two vertices; --extra-columns ignores that, if it is right", clip(rest))
+		return e, r.tooMuch(rest)
 	}
 	// Both are checked before either gets a number, so that a bad line leaves nothing behind.
 	for _, w := range [][]byte{a, b} {
 		if err := r.check(w); err != nil {
-			return 0, 0, err
+			return e, err
 		}
 	}
-	if src, err = r.vertex(a); err != nil {
-		return 0, 0, err
+	if e.from, err = r.vertex(a); err != nil {
+		return e, err
 	}
-	dst, err = r.vertex(b)
-	return src, dst, err
+	e.to, err = r.vertex(b)
+	return e, err
+}
+
+// weight takes an edge's weight off what follows its vertices.
+func (r *edgeReader) weight(line []byte, e *edge) (rest []byte, err error) {
+	word, rest := r.word(line)
+	v, ok := readFloat(word)
+	if !ok {
+		v, err = strconv.ParseFloat(string(word), 64)
+	}
+	if len(word) == 0 || err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+		return nil, r.lines.errorf("", "the edge's weight is %q, which is no finite number: each line has two vertices and a weight (--weights)", clip(word))
+	}
+	e.weight = v
+	return rest, nil
+}
+
+// tooMuch is the error of what follows an edge.
+func (r *edgeReader) tooMuch(rest []byte) error {
+	if r.o.Weights {
+		return r.lines.errorf("", "%q follows the weight; --extra-columns ignores that, if it is right", clip(rest))
+	}
+	return r.lines.errorf("", "%q follows the two vertices; --weights takes it as the edge's weight, --extra-columns ignores it", clip(rest))
 }
 
 // word takes the first column off a line.

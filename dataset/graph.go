@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"sort"
 )
 
@@ -33,12 +34,12 @@ func scanEdges(ctx context.Context, in Input, o *Options) (*Plan, error) {
 	if o.Names {
 		g.names.ids = map[string]uint32{}
 	}
-	declared, err := g.pass(ctx, PhaseScan, 0, in.Size(), &g.bad, func(src, dst uint32) error {
-		if err := g.ensure(uint64(max(src, dst)) + 1); err != nil {
+	declared, err := g.pass(ctx, PhaseScan, 0, in.Size(), &g.bad, func(e edge) error {
+		if err := g.ensure(uint64(max(e.from, e.to)) + 1); err != nil {
 			return err
 		}
-		g.degree[forward][src]++
-		g.degree[reverse][dst]++
+		g.degree[forward][e.from]++
+		g.degree[reverse][e.to]++
 		g.edges++
 		return nil
 	})
@@ -49,7 +50,7 @@ func scanEdges(ctx context.Context, in Input, o *Options) (*Plan, error) {
 		return nil, err
 	}
 	vertices := uint64(len(g.degree[forward]))
-	shape := graphShape{vertices: vertices, edges: g.edges}
+	shape := graphShape{vertices: vertices, edges: g.edges, weighted: o.Weights}
 	shape.degree = func(dir int, v uint64) uint64 { return g.degree[dir][v] }
 	if o.Names || len(g.names.names) > 0 {
 		g.names.ids, shape.name = keepIDs(o.Names, g.names.ids), func(v uint64) string { return g.names.names[v] }
@@ -101,7 +102,7 @@ func (g *graphScan) checkMemory(vertices uint64, names *nameTable) error {
 }
 
 // pass reads all edges once. It returns how many vertices a header declares.
-func (g *graphScan) pass(ctx context.Context, phase Phase, before, total int64, bad *BadLines, edge func(src, dst uint32) error) (uint64, error) {
+func (g *graphScan) pass(ctx context.Context, phase Phase, before, total int64, bad *BadLines, each func(edge) error) (uint64, error) {
 	reading, err := read(ctx, g.in, g.o, phase, before, total)
 	if err != nil {
 		return 0, err
@@ -113,7 +114,7 @@ func (g *graphScan) pass(ctx context.Context, phase Phase, before, total int64, 
 		return 0, failed(g.in, err)
 	}
 	for {
-		src, dst, err := r.next()
+		e, err := r.next()
 		if err == io.EOF {
 			return r.vertices, nil
 		}
@@ -127,7 +128,7 @@ func (g *graphScan) pass(ctx context.Context, phase Phase, before, total int64, 
 		if err != nil {
 			return 0, failed(g.in, err)
 		}
-		if err := edge(src, dst); err != nil {
+		if err := each(e); err != nil {
 			return 0, err
 		}
 	}
@@ -154,6 +155,7 @@ type target struct {
 	first, end uint64 // rows of the element
 	from       uint64 // place of mem in the window, in bytes
 	mem        []byte
+	weights    []byte // the same of their weights, if they have some: twice as long
 	left       uint64 // targets that are still to come
 	mapped     bool
 }
@@ -165,23 +167,26 @@ type batch [2][]*target
 // writes the targets of both directions.
 func (g *graphScan) fillTargets(ctx context.Context, p *Plan, sink Sink) error {
 	room := max(g.o.MemoryBytes-int64(p.Rows)*perVertex-g.names.bytes, minTargetBytes)
+	if g.o.Weights { // 12 bytes for each target, not 4
+		room /= 3
+	}
 	batches := g.split(p, sink, uint64(room))
 	for i := range batches {
 		b := &batches[i]
-		b.open()
+		b.open(g.o.Weights)
 		size := g.in.Size()
 		bad, edges := BadLines{}, uint64(0)
-		_, err := g.pass(ctx, PhaseFill, int64(i)*size, int64(len(batches))*size, &bad, func(src, dst uint32) error {
-			if uint64(max(src, dst)) >= p.Rows {
-				return fmt.Errorf("%w: %s has the new vertex %d", ErrChanged, g.in.Name(), max(src, dst))
+		_, err := g.pass(ctx, PhaseFill, int64(i)*size, int64(len(batches))*size, &bad, func(e edge) error {
+			if uint64(max(e.from, e.to)) >= p.Rows {
+				return fmt.Errorf("%w: %s has the new vertex %d", ErrChanged, g.in.Name(), max(e.from, e.to))
 			}
 			if edges++; edges > p.Edges {
 				return fmt.Errorf("%w: %s has more than %d edges", ErrChanged, g.in.Name(), p.Edges)
 			}
-			if err := g.place(p, b, forward, src, dst); err != nil {
+			if err := g.place(p, b, forward, e.from, e.to, e.weight); err != nil {
 				return err
 			}
-			return g.place(p, b, reverse, dst, src)
+			return g.place(p, b, reverse, e.to, e.from, e.weight)
 		})
 		if err != nil {
 			return err
@@ -194,7 +199,7 @@ func (g *graphScan) fillTargets(ctx context.Context, p *Plan, sink Sink) error {
 }
 
 // place writes one target, if this pass is its row's.
-func (g *graphScan) place(p *Plan, b *batch, dir int, row, to uint32) error {
+func (g *graphScan) place(p *Plan, b *batch, dir int, row, to uint32, weight float64) error {
 	e, local, _ := p.Sharding.Owner(uint64(row))
 	t := b[dir][e]
 	if t == nil || local < t.first || local >= t.end {
@@ -205,6 +210,9 @@ func (g *graphScan) place(p *Plan, b *batch, dir int, row, to uint32) error {
 		return fmt.Errorf("%w: %s has more edges at vertex %d", ErrChanged, g.in.Name(), row)
 	}
 	binary.LittleEndian.PutUint32(t.mem[at:], to)
+	if t.weights != nil {
+		binary.LittleEndian.PutUint64(t.weights[2*at:], math.Float64bits(weight))
+	}
 	g.degree[dir][row]++
 	t.left--
 	return nil
@@ -232,8 +240,8 @@ func (g *graphScan) split(p *Plan, sink Sink, room uint64) []batch {
 			size := p.Sizes[e][window]
 			_, rows := p.Sharding.ElementRows(e)
 			if mapped != nil && size > 0 {
-				if mem := mapped.Memory(e, window); mem != nil {
-					batches[0][dir][e] = &target{element: e, window: window, end: rows, mem: mem[:size], left: size / 4, mapped: true}
+				if t := g.inPlace(mapped, e, dir, size); t != nil {
+					t.end, batches[0][dir][e] = rows, t
 					continue
 				}
 			}
@@ -257,6 +265,22 @@ func (g *graphScan) split(p *Plan, sink Sink, room uint64) []batch {
 	return batches
 }
 
+// inPlace is a whole window of an element, which the sink has mapped, and its weights' window; nil: it has not.
+func (g *graphScan) inPlace(sink Mapped, e uint32, dir int, size uint64) *target {
+	t := &target{element: e, window: targetsWindow(dir), left: size / 4, mapped: true}
+	if t.mem = sink.Memory(e, t.window); t.mem == nil {
+		return nil
+	}
+	t.mem = t.mem[:size]
+	if g.o.Weights {
+		if t.weights = sink.Memory(e, weightsWindow(dir)); t.weights == nil {
+			return nil
+		}
+		t.weights = t.weights[:2*size]
+	}
+	return t
+}
+
 // rowStart is where the targets of an element's row start in their window, in
 // bytes; of the row behind the last, where the window ends.
 func (g *graphScan) rowStart(p *Plan, dir int, e uint32, local uint64) uint64 {
@@ -274,11 +298,14 @@ func (g *graphScan) rowsWithin(p *Plan, dir int, e uint32, limit uint64) uint64 
 }
 
 // open allocates the memory of targets that are not mapped.
-func (b *batch) open() {
+func (b *batch) open(weights bool) {
 	for dir := range b {
 		for _, t := range b[dir] {
 			if t != nil && !t.mapped {
 				t.mem = make([]byte, 4*t.left)
+				if weights {
+					t.weights = make([]byte, 8*t.left)
+				}
 			}
 		}
 	}
@@ -297,13 +324,23 @@ func (b *batch) finish(ctx context.Context, sink Sink) error {
 			if t.mapped {
 				continue
 			}
-			for at := 0; at < len(t.mem); at += bufferBytes {
-				piece := t.mem[at:min(at+bufferBytes, len(t.mem))]
-				if err := sink.WriteAt(ctx, t.element, t.window, piece, t.from+uint64(at)); err != nil {
-					return err
-				}
+			if err := writePieces(ctx, sink, t.element, t.window, t.mem, t.from); err != nil {
+				return err
 			}
-			t.mem = nil
+			if err := writePieces(ctx, sink, t.element, weightsWindow(dir), t.weights, 2*t.from); err != nil {
+				return err
+			}
+			t.mem, t.weights = nil, nil
+		}
+	}
+	return nil
+}
+
+// writePieces writes a part of a window.
+func writePieces(ctx context.Context, sink Sink, element uint32, window int, p []byte, from uint64) error {
+	for at := 0; at < len(p); at += bufferBytes {
+		if err := sink.WriteAt(ctx, element, window, p[at:min(at+bufferBytes, len(p))], from+uint64(at)); err != nil {
+			return err
 		}
 	}
 	return nil

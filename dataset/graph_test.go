@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -89,6 +90,10 @@ func TestEdgeErrors(t *testing.T) {
 		{Options{}, "0 -1\n", `is not a vertex number`},
 		{Options{}, "# c\n7\n", `in: line 2: "7" is not two vertices`},
 		{Options{}, "0 1 2\n", `in: line 1: "2" follows the two vertices`},
+		{Options{Weights: true}, "0 1 2 3\n", `in: line 1: "3" follows the weight`},
+		{Options{Weights: true}, "0 1 2\n1 0\n", `in: line 2: the edge's weight is "", which is no finite number`},
+		{Options{Weights: true}, "0 1 NaN\n", `the edge's weight is "NaN"`},
+		{Options{Weights: true, Comma: ','}, "0,1,1e999\n", `the edge's weight is "1e999"`},
 		{Options{Comma: ','}, ",1\n", `is not two vertices`},
 		{Options{}, "0,1\n", `in: line 1: "0,1" is not two vertices; if a ',' separates them, say so (--separator ',')`},
 		{Options{Names: true}, "a " + strings.Repeat("b", 1025), `a vertex's name has 1025 bytes`},
@@ -118,13 +123,11 @@ func TestEdgeErrors(t *testing.T) {
 	}
 }
 
-type edge struct{ src, dst uint32 }
-
 // naive is graphText of a list of edges, computed plainly.
 func naive(vertices int, names []string, edges []edge) []string {
 	out, in := make([][]uint32, vertices), make([][]uint32, vertices)
 	for _, e := range edges {
-		out[e.src], in[e.dst] = append(out[e.src], e.dst), append(in[e.dst], e.src)
+		out[e.from], in[e.to] = append(out[e.from], e.to), append(in[e.to], e.from)
 	}
 	lines := []string{}
 	for v := range vertices {
@@ -146,7 +149,9 @@ func genSpread() *rapid.Generator[Spread] {
 
 func genEdges(vertices int) *rapid.Generator[[]edge] {
 	v := rapid.Uint32Range(0, uint32(vertices-1))
-	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) edge { return edge{v.Draw(t, "src"), v.Draw(t, "dst")} }), 0, 60)
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) edge {
+		return edge{v.Draw(t, "src"), v.Draw(t, "dst"), rapid.Float64Range(-1e9, 1e9).Draw(t, "weight")}
+	}), 0, 60)
 }
 
 // TestGraphsArrive loads random graphs three ways: by numbers with a header, by
@@ -164,7 +169,7 @@ func TestGraphsArrive(t *testing.T) {
 		var text strings.Builder
 		fmt.Fprintf(&text, "@vertices %d\n%s\n@edges %d\n", vertices, strings.Join(names, "\n"), len(edges))
 		for _, e := range edges {
-			fmt.Fprintln(&text, e.src, e.dst)
+			fmt.Fprintln(&text, e.from, e.to)
 		}
 		want := naive(vertices, names, edges)
 		p, b := load(t, NewText("header", []byte(text.String())), Options{Format: Edges, Spread: spread}, mapped)
@@ -184,16 +189,17 @@ func TestGraphsArrive(t *testing.T) {
 			return number[v]
 		}
 		for _, e := range edges {
-			renamed = append(renamed, edge{id(e.src), id(e.dst)})
-			fmt.Fprintf(&text, "v%d\tv%d\n", e.src, e.dst)
+			renamed = append(renamed, edge{id(e.from), id(e.to), 0})
+			fmt.Fprintf(&text, "v%d\tv%d\n", e.from, e.to)
 		}
+		checkWeights(t, vertices, edges, Options{Spread: spread}, mapped)
 		p, b = load(t, NewText("names", []byte(text.String())), Options{Format: Edges, Names: true, Spread: spread}, mapped)
 		if diff := cmp.Diff(naive(len(seen), seen, renamed), graphText(p, b)); diff != "" {
 			t.Fatalf("names: %s", diff)
 		}
 
 		// A CSR has its edges by source: reversed targets come in that order.
-		slices.SortStableFunc(edges, func(a, b edge) int { return int(a.src) - int(b.src) })
+		slices.SortStableFunc(edges, func(a, b edge) int { return int(a.from) - int(b.from) })
 		g := csrOf(vertices, edges)
 		g.Name = func(v uint64) string { return names[v] }
 		if rapid.Bool().Draw(t, "reversed") {
@@ -210,11 +216,42 @@ func TestGraphsArrive(t *testing.T) {
 	})
 }
 
+// checkWeights loads a list of edges with their weights, and looks for each at its target, both ways.
+func checkWeights(t interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}, vertices int, edges []edge, o Options, mapped bool) {
+	t.Helper()
+	var text strings.Builder
+	fmt.Fprintf(&text, "@vertices %d\n%s@edges\n", vertices, strings.Repeat("x\n", vertices))
+	want := [2][][]float64{make([][]float64, vertices), make([][]float64, vertices)}
+	for _, e := range edges {
+		fmt.Fprintln(&text, e.from, e.to, e.weight, "ignored")
+		want[forward][e.from], want[reverse][e.to] = append(want[forward][e.from], e.weight), append(want[reverse][e.to], e.weight)
+	}
+	o.Format, o.Weights, o.ExtraColumns = Edges, true, true
+	p, b := load(t, NewText("weights", []byte(text.String())), o, mapped)
+	for v := range p.Rows {
+		e, local, _ := p.Sharding.Owner(v)
+		for dir := range 2 {
+			from, to := binary.LittleEndian.Uint64(b.Memory(e, offsetsWindow(dir))[8*local:]), binary.LittleEndian.Uint64(b.Memory(e, offsetsWindow(dir))[8*local+8:])
+			var got []float64
+			for i := from; i < to; i++ {
+				got = append(got, math.Float64frombits(binary.LittleEndian.Uint64(b.Memory(e, weightsWindow(dir))[8*i:])))
+			}
+			if !slices.Equal(got, want[dir][v]) {
+				t.Fatalf("weights of vertex %d, direction %d: %v, want %v", v, dir, got, want[dir][v])
+			}
+		}
+	}
+}
+
 func csrOf(vertices int, sorted []edge) *CSR {
 	g := &CSR{Offsets: make([]uint64, vertices+1)}
 	for _, e := range sorted {
-		g.Offsets[e.src+1]++
-		g.Targets = append(g.Targets, e.dst)
+		g.Offsets[e.from+1]++
+		g.Targets = append(g.Targets, e.to)
 	}
 	for v := range vertices {
 		g.Offsets[v+1] += g.Offsets[v]
@@ -230,12 +267,12 @@ func TestGraphInSeveralPasses(t *testing.T) {
 	var text strings.Builder
 	var edges []edge
 	for i := range count {
-		e := edge{rng.Uint32N(vertices), rng.Uint32N(vertices)}
+		e := edge{rng.Uint32N(vertices), rng.Uint32N(vertices), rng.Float64()}
 		if i < hub {
-			e.src = 3
+			e.from = 3
 		}
 		edges = append(edges, e)
-		fmt.Fprintln(&text, e.src, e.dst)
+		fmt.Fprintln(&text, e.from, e.to)
 	}
 	in := NewText("in", []byte(text.String()))
 	last := int64(0)
@@ -254,6 +291,8 @@ func TestGraphInSeveralPasses(t *testing.T) {
 		t.Fatal("graphs differ")
 	}
 	t.Logf("%d passes", last/in.Size())
+	o.Progress = nil
+	checkWeights(t, vertices, edges, o, false)
 }
 
 func TestCSRErrors(t *testing.T) {
@@ -296,8 +335,10 @@ func FuzzEdges(f *testing.F) {
 	f.Add("# c\n0 1\n1,2\n", false, byte(0))
 	f.Add("@vertices 2\na\nb\n@edges 1\n0 1\n", false, byte(0))
 	f.Add("a b\nb a\n", true, byte(' '))
+	f.Add("0 1 2.5\n1 0 -1e9\n", false, byte(0))
 	f.Fuzz(func(t *testing.T, text string, names bool, comma byte) {
-		o := Options{Format: Edges, Names: names, Comma: comma, MemoryBytes: 1 << 20, LineBytes: fuzzLineBytes, SkipBad: 5, Spread: Spread{Kind: cluster.Hash, Elements: 3}}
+		o := Options{Format: Edges, Names: names, Comma: comma, MemoryBytes: 1 << 20, LineBytes: fuzzLineBytes, SkipBad: 5, Spread: Spread{Kind: cluster.Hash, Elements: 3},
+			Weights: len(text)%3 == 0}
 		p, err := Scan(context.Background(), NewText("in", []byte(text)), o)
 		if err != nil {
 			return

@@ -157,7 +157,8 @@ type Options struct {
 	SkipBad int64
 
 	Names        bool // Edges: vertices have names, not numbers
-	ExtraColumns bool // Edges: what follows the two vertices is ignored
+	ExtraColumns bool // Edges: what follows the two vertices, and the weight, is ignored
+	Weights      bool // Edges: a weight follows the two vertices, a finite number
 
 	Spread      Spread
 	LineBytes   int   // DefaultLineBytes if 0
@@ -226,6 +227,7 @@ func (o *Options) checkApplies() error {
 		{o.EmptyIsZero, "empty fields as zero (--empty-is-zero)", []Format{CSV, NDJSON}},
 		{o.LineBytes != 0, "a longest line (--line-bytes)", []Format{CSV, NDJSON, Edges}},
 		{o.Names, "names of vertices (--names)", []Format{Edges}},
+		{o.Weights, "weights of edges (--weights)", []Format{Edges}},
 		{o.ExtraColumns, "columns that are ignored (--extra-columns)", []Format{Edges}},
 	} {
 		if given.is && !slices.Contains(given.of, o.Format) {

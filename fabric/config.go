@@ -187,10 +187,6 @@ type Config struct {
 	OnPeer func(*Endpoint)
 	// OnLost hears once of each endpoint's end, after OnPeer has returned. It must not block.
 	OnLost func(*Endpoint, error)
-
-	// tick is the longest that a leader sleeps if it is not told; 0: tickPeriod. Tests of wake-ups make it an hour: what is lost then
-	// stays lost, and is not just late.
-	tick time.Duration
 }
 
 // Validate reports what is wrong with a configuration.

@@ -139,6 +139,12 @@ func (y *Layer) TickBy(at int64) {
 	}
 }
 
+// TickEvery sets the coarsest timer. Tests of wake-ups make it an hour: what is lost then stays lost, and is not just late.
+func (y *Layer) TickEvery(d time.Duration) {
+	y.leader.tick.Store(int64(d))
+	y.TickSoon()
+}
+
 // TickSoon makes the leader run its duties at the next opportunity.
 func (y *Layer) TickSoon() {
 	y.leader.early.Store(true)

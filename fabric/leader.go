@@ -1,7 +1,6 @@
 package fabric
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -22,7 +21,7 @@ import (
 // be relieved: sleeping touches nothing.
 type leader struct {
 	el   *Element
-	tick time.Duration // Config.tick
+	tick atomic.Int64 // the longest that a leader sleeps if it is not told: tickPeriod, or what Layer.TickEvery said
 	// state is term<<2 | role. The term is raised at each change of leader or of its role: a poll begun in
 	// an older one is stale. One word, because a waiter that leads for its own answer takes and leaves it on the way.
 	state atomic.Uint64
@@ -111,7 +110,7 @@ type ticker struct {
 
 func (l *leader) init(e *Element) error {
 	l.el, l.epfd, l.bell = e, -1, -1
-	l.tick = cmp.Or(e.cfg.tick, tickPeriod)
+	l.tick.Store(int64(tickPeriod))
 	l.rhythm.init()
 	e.workers.l = l
 	l.wake, l.over = make(chan struct{}, 1), make(chan struct{})
@@ -350,7 +349,7 @@ func (l *leader) runTickers(term uint64) {
 	}
 	// TickBy raises early and then lowers nextTick, and what is to be asked or done is listed before; in the opposite order nothing
 	// it says is lost.
-	l.nextTick.Store(now + int64(l.tick))
+	l.nextTick.Store(now + l.tick.Load())
 	early := l.early.Swap(false)
 	l.mu.Lock()
 	list, duties := l.tickers, l.duties
@@ -362,7 +361,7 @@ func (l *leader) runTickers(term uint64) {
 	if l.rooms.Load() > 0 {
 		l.wakeRooms() // a condition may be one of time
 	}
-	next := now + int64(l.tick)
+	next := now + l.tick.Load()
 	for _, t := range list {
 		if early || t.next <= now {
 			t.next = t.fn(now)
@@ -541,7 +540,7 @@ func (l *leader) lead(term uint64) (handed bool) {
 		}
 		if pace == paceSleep {
 			var leads bool
-			if term, leads, _ = l.sleep(context.Background(), term, l.tick, nil); !leads {
+			if term, leads, _ = l.sleep(context.Background(), term, time.Duration(l.tick.Load()), nil); !leads {
 				return false
 			}
 			p.reset()

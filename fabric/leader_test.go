@@ -55,10 +55,11 @@ func (s *stage) Close() error                { return nil }
 func onStage(t *testing.T, p Policy) (*Element, *stage) {
 	t.Helper()
 	s := &stage{}
-	e, err := New(Config{Name: "stage", Policy: p, Transports: []Transport{s}, tick: untold, Limits: Limits{PeerTime: 8 * untold}})
+	e, err := New(Config{Name: "stage", Policy: p, Transports: []Transport{s}, Limits: Limits{PeerTime: 8 * untold}})
 	if err != nil {
 		t.Fatal(err)
 	}
+	(*Layer)(e).TickEvery(untold)
 	t.Cleanup(func() { e.Close() })
 	return e, s
 }

@@ -71,10 +71,11 @@ func TestPoller(t *testing.T) {
 
 func polled(t *testing.T, p Policy) {
 	t.Helper()
-	e, err := New(Config{Name: "polled", Policy: p, tick: untold, Limits: Limits{PeerTime: 8 * untold}})
+	e, err := New(Config{Name: "polled", Policy: p, Limits: Limits{PeerTime: 8 * untold}})
 	if err != nil {
 		t.Fatal(err)
 	}
+	(*Layer)(e).TickEvery(untold)
 	defer e.Close()
 	d := newDoorbell(t)
 	if err := e.AddPoller(d); err != nil {

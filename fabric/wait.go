@@ -197,7 +197,7 @@ func (l *leader) sleepCtx(ctx context.Context, term uint64, cond func() bool) (n
 	l.watch(ctx)
 	l.want.Add(1) // from now on the goroutine that makes cond true rings
 	defer l.want.Add(-1)
-	return l.sleep(ctx, term, l.tick, cond)
+	return l.sleep(ctx, term, time.Duration(l.tick.Load()), cond)
 }
 
 // watch has the end of a context ring for the leader, which is about to sleep. The last context stays watched, as callers often have one for

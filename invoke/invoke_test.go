@@ -61,8 +61,11 @@ func TestRowsOfAnotherKind(t *testing.T) {
 		return &cluster.Table{Name: "log", Kind: cluster.Records, Rows: 3, Schema: s}
 	}
 	graph := &cluster.Table{Name: "web", Kind: cluster.CSR, Rows: 3}
+	light := &cluster.Table{Name: "web", Kind: cluster.CSR, Rows: 3, Shards: []cluster.Shard{{Windows: make([]cluster.Window, cluster.GraphWindows)}}}
+	heavy := &cluster.Table{Name: "web", Kind: cluster.CSR, Rows: 3, Shards: []cluster.Shard{{Windows: make([]cluster.Window, cluster.WeightedWindows)}}}
 	arguments := map[string]map[string]string{
-		"chase": {"start": "1", "depth": "1"}, "count": {"column": "a", "op": "any"}, "countby": {"column": "a"}, "sum": {"column": "a"}, "degrees": {}, "topdeg": {"k": "1"},
+		"sssp":  {"from": "1"},
+		"chase": {"start": "1", "depth": "1"}, "count": {"column": "a", "op": "any"}, "countby": {"column": "a"}, "sum": {"column": "a"}, "degrees": {}, "level": {"from": "1"}, "topdeg": {"k": "1"},
 	}
 	for _, c := range []struct {
 		name  string
@@ -77,6 +80,7 @@ func TestRowsOfAnotherKind(t *testing.T) {
 		{"chase", graph, []string{"chase needs rows of one u64", "web is a graph", "--schema row:u64"}},
 		{"degrees", graph, nil}, {"degrees", records("a:u64"), []string{"needs a graph"}}, {"topdeg", records("a:u64"), []string{"needs a graph"}},
 		{"count", records("a:u64,n:u64"), nil}, {"count", graph, []string{"column"}}, {"countby", graph, []string{"column"}}, {"sum", graph, []string{"column"}},
+		{"sssp", heavy, nil}, {"sssp", light, []string{"sssp needs a graph whose edges have weights; those of web have none", "--weights"}}, {"level", heavy, nil},
 		{"echo", graph, nil},
 	} {
 		for _, raw := range []bool{false, true} {

@@ -25,7 +25,7 @@ type ItemSpec struct {
 	// Private: what principals may do with the region says nothing about the item: its owner may do all, others what they are granted. It lies beside the
 	// region's extents, on the account of the region's owner: from 64 KiB in a segment of its own.
 	Private bool
-	// Components is how many of the region's components it is spread over; 0 and 1: it lies at the first.
+	// Components is how many of the region's components it is spread over; 0 and 1: it lies at one, the first of the region's that has room.
 	Components int
 	// Block is how many bytes one of several components has before the next has some, a multiple of ItemAlign; 0: each has one run.
 	Block uint64
@@ -43,7 +43,29 @@ func (r *Region) CreateItem(ctx context.Context, s ItemSpec) (*Item, error) {
 			return nil, err
 		}
 	}
-	sizes := shares(s.Size, uint64(n), s.Block)
+	at := make([]int, n)
+	for i := range at {
+		at[i] = i
+	}
+	it, err := r.allocate(ctx, v, s, at, shares(s.Size, uint64(n), s.Block))
+	for i := 1; n == 1 && i < len(v.homes) && errors.Is(err, ErrMemory); i++ { // the directory's component is full: another one has the bytes
+		if v.homes[i].ep == nil {
+			continue
+		}
+		var e error
+		if it, e = r.allocate(ctx, v, s, []int{0, i}, []uint64{0, s.Size}); e == nil {
+			return it, nil
+		}
+		if err = errors.Join(err, e); !errors.Is(e, ErrMemory) {
+			break
+		}
+	}
+	return it, err
+}
+
+// allocate makes an item's parts: so many bytes at each of these components, the first of which has the directory.
+func (r *Region) allocate(ctx context.Context, v *view, s ItemSpec, at []int, sizes []uint64) (*Item, error) {
+	n := len(at)
 	req := ItemCreateRequest{NameRequest: r.ref(), ItemName: s.Name, Private: s.Private, Solid: s.Block > 0}
 	tables, eps := make([]*ItemTable, n), make([]*fabric.Endpoint, n)
 	create := func(i int) (err error) {
@@ -52,7 +74,7 @@ func (r *Region) CreateItem(ctx context.Context, s ItemSpec) (*Item, error) {
 			one.ItemName = "" // the directory has it
 		}
 		tables[i] = new(ItemTable)
-		eps[i], err = r.pool.ask.Ask(ctx, v.homes[i].component, CallItemCreate, one, tables[i])
+		eps[i], err = r.pool.ask.Ask(ctx, v.homes[at[i]].component, CallItemCreate, one, tables[i])
 		return err
 	}
 	errs := make([]error, n)
@@ -65,7 +87,7 @@ func (r *Region) CreateItem(ctx context.Context, s ItemSpec) (*Item, error) {
 	if err == nil {
 		for i := 1; i < n; i++ {
 			t := tables[i]
-			req.Parts = append(req.Parts, ItemPart{v.homes[i].component, t.Number, t.Generation, t.Here})
+			req.Parts = append(req.Parts, ItemPart{v.homes[at[i]].component, t.Number, t.Generation, t.Here})
 		}
 		if n > 1 {
 			req.Whole, req.Spread = s.Size, s.Block
@@ -80,7 +102,7 @@ func (r *Region) CreateItem(ctx context.Context, s ItemSpec) (*Item, error) {
 	if err != nil {
 		for i, t := range tables { // nobody knows of them
 			if t != nil && errs[i] == nil && t.Number != 0 {
-				err = errors.Join(err, r.pool.tell(ctx, v.homes[i].component, CallItemDestroy, t.request()))
+				err = errors.Join(err, r.pool.tell(ctx, v.homes[at[i]].component, CallItemDestroy, t.request()))
 			}
 		}
 		return nil, fmt.Errorf("pool: %w", err)
@@ -198,7 +220,7 @@ func itemView(ctx context.Context, r *Region, tables []*ItemTable, eps []*fabric
 		Owner: info.Owner, Size: info.Size, Rights: info.Rights}}
 	off := uint64(0)
 	for i, t := range tables {
-		if t.Size == 0 || i > 0 && t.Here != info.Parts[i].Size || len(t.Pieces) > 1 && v.stripe > 0 {
+		if t.Size == 0 || i > 0 && t.Here != info.Parts[i].Size || len(t.Pieces) != 1 && v.stripe > 0 {
 			return nil, fmt.Errorf("%w: part %d of item %d has %d bytes, and its directory says otherwise: look it up again", ErrMoved, i, head.Number, t.Here)
 		}
 		h := &home{component: t.Component, ep: eps[i], ref: NameRequest{Region: t.Region, Item: t.Number, Epoch: t.Generation}}
@@ -251,7 +273,8 @@ func pieceRemote(ctx context.Context, r *Region, h *home, p *ItemPiece) (*fabric
 // Info is the item as it was when it was opened.
 func (it *Item) Info() ItemInfo { return *it.view.Load().item }
 
-// Address is the address of a byte of the item, for whoever may use its region. A private item has none, and neither has one at several components: 0.
+// Address is the address of a byte of the item, for whoever may use its region. A private item has none, and neither has one that does not lie, whole, at
+// the region's first component: 0.
 func (it *Item) Address(off uint64) Address {
 	i := it.Info()
 	if i.Private || len(i.Parts) > 0 {

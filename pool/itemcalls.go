@@ -38,7 +38,7 @@ func (r ItemRequest) String() string {
 type ItemCreateRequest struct {
 	NameRequest
 	ItemName string     `json:"item_name,omitempty"`
-	Size     uint64     `json:"size"`
+	Size     uint64     `json:"size"` // 0: the directory has none of the item's bytes, its Parts have all
 	Private  bool       `json:"private,omitempty"`
 	Solid    bool       `json:"solid,omitempty"` // in one extent
 	Spread   uint64     `json:"spread,omitempty"`
@@ -114,7 +114,7 @@ func (t *ItemTable) Validate() error {
 		}
 		next += p.Size
 	}
-	if next != t.Here || t.Here == 0 || t.Here > MaxRegionBytes || t.Size > MaxRegionBytes || len(t.Parts) > MaxItemParts {
+	if next != t.Here || t.Here == 0 && len(t.Parts) < 2 || t.Here > MaxRegionBytes || t.Size > MaxRegionBytes || len(t.Parts) > MaxItemParts {
 		return fmt.Errorf("pieces of %d bytes for the %d of item %d here, of %d", next, t.Here, t.Number, t.Size)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -86,5 +87,22 @@ func TestAddress(t *testing.T) {
 	a := MakeAddress(7, MaxRegionBytes-1)
 	if a.Region() != 7 || a.Offset() != MaxRegionBytes-1 || !strings.HasPrefix(a.String(), "7:0xffff") {
 		t.Errorf("%v: %d, %d", a, a.Region(), a.Offset())
+	}
+}
+
+// TestItemWithoutBytes: a directory that has none of an item's bytes says who has; in blocks every component has some.
+func TestItemWithoutBytes(t *testing.T) {
+	head := &ItemTable{ItemInfo: ItemInfo{Size: 100, Parts: []ItemPart{{}, {Size: 100}}}}
+	if err := head.Validate(); err != nil {
+		t.Error(err)
+	}
+	part := &ItemTable{ItemInfo: ItemInfo{Size: 100}, Here: 100}
+	head.Spread = 64
+	if _, err := itemView(t.Context(), nil, []*ItemTable{head, part}, []*fabric.Endpoint{nil, nil}); !errors.Is(err, ErrMoved) {
+		t.Errorf("blocks at a component that has none: %v", err)
+	}
+	head.Parts = nil
+	if err := head.Validate(); err == nil {
+		t.Error("an item that is nowhere")
 	}
 }

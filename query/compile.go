@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/wherry-fabric/wherry/column/expr"
 )
@@ -186,9 +187,26 @@ func (c *compiler) node(n *expr.Node) uint16 {
 	return to
 }
 
-// guarded writes && and ||: the right side is a block that runs for the rows only that the left side leaves undecided.
+// harmless reports whether a tree can be computed for all rows: it has no errors, and takes less than choosing rows for it.
+func harmless(n *expr.Node) bool {
+	switch n.Op {
+	case expr.Load, expr.Literal, expr.Eq, expr.Ne, expr.Lt, expr.Le, expr.Gt, expr.Ge, expr.And, expr.Or, expr.Not, expr.IsNull:
+	default:
+		return false
+	}
+	return n.Kind <= expr.Bool && !slices.ContainsFunc(n.Args, func(a *expr.Node) bool { return !harmless(a) })
+}
+
+// guarded writes && and ||: the right side, if it is not harmless, is a block that runs for the rows only that the left side leaves undecided.
 func (c *compiler) guarded(n *expr.Node) uint16 {
-	left, to := c.node(n.Args[0]), c.register()
+	left := c.node(n.Args[0])
+	if harmless(n.Args[1]) {
+		right := c.node(n.Args[1])
+		to := c.register()
+		c.instruction(n, to, left, right, 0)
+		return to
+	}
+	to := c.register()
 	at, first, outer := len(c.code), c.ncode+1, c.loaded
 	c.instruction(n, to, left, 0, 0)
 	c.loaded = map[int]uint16{} // what is loaded for some rows is of no use to all

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Puts a QEMU that can be a client of vfio-user (10.1 or later), with the libraries it needs, and Debian's generic kernel into a folder of
-# their own, for the tests that borrow a drive for a guest. Nothing is installed. Prints the folder. Some 150 MB to fetch and 250 MB on disk, once.
+# their own, with nvme-cli, for the tests that borrow a drive for a guest. Nothing is installed. Prints the folder. Some 150 MB to fetch and 250 MB on disk, once.
 set -euo pipefail
 
-name=guest-1
+name=guest-2
 dir="${XDG_CACHE_HOME:-$HOME/.cache}/wherry-test/$name"
 if [ -e "$dir" ]; then
 	echo "$dir"
@@ -32,7 +32,7 @@ options=(-qq -o Acquire::Retries=3 -o Acquire::Languages=none -o "Dir::Etc::Sour
 apt() { timeout 600 apt-get "${options[@]}" "$@"; }
 
 fetch() {
-	apt update && apt install -y --no-install-recommends --download-only -t trixie-backports qemu-system-x86 busybox-static &&
+	apt update && apt install -y --no-install-recommends --download-only -t trixie-backports qemu-system-x86 busybox-static nvme-cli &&
 		kernel=$(apt-cache "${options[@]}" depends linux-image-amd64/trixie | awk '$1 == "Depends:" { print $2; exit }') && [ -n "$kernel" ] &&
 		(cd "$part/apt/archives" && apt download "$kernel")
 }
@@ -43,7 +43,8 @@ unpack() {
 		*/linux-image-*)
 			dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$part"/kernel --wildcards './boot/vmlinuz-*' './*/modules.builtin' \
 				'./*/kernel/drivers/nvme/*' './*/kernel/drivers/block/nbd.ko*' './*/kernel/fs/ext4/*' './*/kernel/fs/jbd2/*' './*/kernel/fs/mbcache.ko*' './*/kernel/crypto/*' \
-				'./*/kernel/lib/*' './*/kernel/block/*' './*/kernel/fs/configfs/*' './*/kernel/arch/x86/crypto/*' ;;
+				'./*/kernel/lib/*' './*/kernel/block/*' './*/kernel/fs/configfs/*' './*/kernel/arch/x86/crypto/*' \
+				'./*/kernel/drivers/net/virtio_net.ko*' './*/kernel/drivers/net/net_failover.ko*' './*/kernel/net/core/failover.ko*' ;;
 		*) dpkg-deb -x "$deb" "$part"/qemu ;;
 		esac || return 1 # set -e does not hold where the caller asks how it went
 	done

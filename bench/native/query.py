@@ -16,15 +16,20 @@ def same(a, b):
 try:
     import duckdb, pyarrow as pa
     pa.set_cpu_count(1)
-    tables, maps = [], []
-    for p in json.loads(sys.stdin.readline())['Parts']:
-        maps.append(pa.memory_map('/proc/%d/fd/%d' % (p['PID'], p['FD'])))
-        tables.append(pa.ipc.open_file(maps[-1].read_buffer(p['Size'])).read_all())
-    t = pa.concat_tables(tables)
+    maps = []
+    def table(parts):
+        tables = []
+        for p in parts:
+            maps.append(pa.memory_map('/proc/%d/fd/%d' % (p['PID'], p['FD'])))
+            tables.append(pa.ipc.open_file(maps[-1].read_buffer(p['Size'])).read_all())
+        return pa.concat_tables(tables)
+    first = json.loads(sys.stdin.readline())
+    t, few = table(first['Parts']), table(first['Few'])
     con = duckdb.connect()
     con.execute('set threads = 1')
     con.execute('set enable_progress_bar = false')
     con.register('t', t)
+    con.register('few', few)
     say(Version=duckdb.__version__)
 except Exception as e:
     say(Error='%s: %s' % (type(e).__name__, e))

@@ -64,6 +64,7 @@ type loadFlags struct {
 	key        string
 	names      bool
 	extra      bool
+	weights    bool
 	empty      bool
 	skipBad    int64
 	line       string
@@ -132,7 +133,8 @@ func (f *loadFlags) addFormat(cmd *cobra.Command, format string) {
 	p.StringVar(&f.shard, "shard", "block", "block, cyclic or hash")
 	p.StringVar(&f.key, "key", "", "with --shard hash: the field whose hash decides (default: the row's number)")
 	p.BoolVar(&f.names, "names", false, "edges: vertices have names, not numbers")
-	p.BoolVar(&f.extra, "extra-columns", false, "edges: ignore further columns, such as weights")
+	p.BoolVar(&f.extra, "extra-columns", false, "edges: ignore further columns")
+	p.BoolVar(&f.weights, "weights", false, "edges: a weight follows the two vertices, a number; fn run sssp adds them up")
 	p.BoolVar(&f.empty, "empty-is-zero", false, "load empty and missing fields as zero")
 	p.Int64Var(&f.skipBad, "skip-bad", 0, "leave out at most this many bad lines, of all files together, -1 for any number; they are counted, and the first ten of a file are shown")
 	p.StringVar(&f.line, "line-bytes", node.Bytes(dataset.DefaultLineBytes).String(), fmt.Sprintf("the longest line, or CSV record of several lines, at most %v", node.Bytes(dataset.MaxLineBytes)))
@@ -208,12 +210,12 @@ func (f *loadFlags) spec(name string) (client.LoadSpec, error) {
 	}
 	spec.DryRun = f.dryRun
 	spec.Options = dataset.Options{Format: dataset.Format(f.format), Schema: s, Types: rows, Header: f.header, EmptyIsZero: f.empty, SkipBad: f.skipBad,
-		Names: f.names, ExtraColumns: f.extra, Spread: dataset.Spread{Kind: kind, Key: f.key}, NoHeader: none, ColumnTypes: types, Nulls: f.nulls}
+		Names: f.names, ExtraColumns: f.extra, Weights: f.weights, Spread: dataset.Spread{Kind: kind, Key: f.key}, NoHeader: none, ColumnTypes: types, Nulls: f.nulls}
 	if f.comma != "" {
 		spec.Options.Comma = f.comma[0]
 	}
 	spec.Format = control.FileOptions{Format: f.format, Schema: s, Types: rows, Header: f.header, Comma: f.comma, EmptyIsZero: f.empty, SkipBad: f.skipBad,
-		Names: f.names, ExtraColumns: f.extra, NoHeader: none, ColumnTypes: types, Nulls: f.nulls}
+		Names: f.names, ExtraColumns: f.extra, Weights: f.weights, NoHeader: none, ColumnTypes: types, Nulls: f.nulls}
 	for _, at := range f.at {
 		n, path, ok := strings.Cut(at, ":")
 		if !ok || n == "" || path == "" {

@@ -1,24 +1,30 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/wherry-fabric/wherry/client"
 	"github.com/wherry-fabric/wherry/node"
+	"github.com/wherry-fabric/wherry/pool"
 	"github.com/wherry-fabric/wherry/pool/excache"
 )
 
 // programFlags are those of run.
 type programFlags struct {
 	on, local, least, heap string
+	share, write           []string
 	stats                  bool
 }
 
@@ -39,6 +45,10 @@ is preloaded, which takes over malloc and mmap, and this command answers the pag
 faults. Programs that it starts are served in the same way, from the same --local.
 --heap all has small allocations there too, by the system's jemalloc.
 
+--share REGION:ITEM, or a region, is memory that others have too: the program opens
+/wherry/REGION:ITEM and maps it, and its processes share what is here of it. With
+--share-write one of them at a time may change it.
+
 The node lends with --pool-memory. What it does not lend is an allocation that fails
 (ENOMEM). If the node is lost, the program gets SIGBUS at its next access to what
 was there. Programs that are linked statically or set-user-id are refused.
@@ -47,7 +57,8 @@ docs/pool.md says what else cannot be done.
 The exit code is the program's, 128 and the number of a signal that killed it.
 --stats writes what was moved to standard error at the end, with --json as JSON.`,
 		Example: `  wherry run --on n1 --local 64M -- sort --buffer-size 1G big.txt
-  wherry run --on n1 --local 256M --stats python3 train.py`,
+  wherry run --on n1 --local 256M --stats python3 train.py
+  wherry run --on n1 --share work:table ./lookup /wherry/work:table`,
 		Args: cobra.MinimumNArgs(1),
 	}
 	a.client.add(cmd)
@@ -57,8 +68,12 @@ The exit code is the program's, 128 and the number of a signal that killed it.
 	p.StringVar(&f.local, "local", "256MiB", fmt.Sprintf("how much of it may be here at a time, of all processes together, at least %v", node.Bytes(excache.MinLocalBytes)))
 	p.StringVar(&f.least, "least", "128KiB", "allocations from this size on are remote, at least 4KiB")
 	p.StringVar(&f.heap, "heap", heapLarge, "large: allocations from --least on; all: smaller ones too, by the system's jemalloc")
+	p.StringArrayVar(&f.share, "share", nil, "a region, or an item as REGION:ITEM (either with @NODE behind), that the program may map as /wherry/NAME, to be read; may be given several times")
+	p.StringArrayVar(&f.write, "share-write", nil, "the same, and one process at a time may change it")
 	p.BoolVar(&f.stats, "stats", false, "say at the end what was moved, and what stayed outside")
 	a.completeFlag(cmd, "on", completeNodes)
+	a.completeFlag(cmd, "share", completeRegions)
+	a.completeFlag(cmd, "share-write", completeRegions)
 	a.completeFlag(cmd, "heap", func(*app, *cobra.Command, string) []string { return []string{heapLarge, heapAll} })
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return a.run(cmd, &f, args) }
 	return cmd
@@ -101,6 +116,46 @@ func (f *programFlags) preload() ([]string, error) {
 	return nil, usagef("--heap %s: it is %s or %s", f.heap, heapLarge, heapAll)
 }
 
+// shares opens what --share and --share-write name.
+func (f *programFlags) shares(ctx context.Context, c *client.Client, store *excache.Regions) (all []excache.Share, err error) {
+	for i, text := range slices.Concat(f.share, f.write) {
+		p, err := parsePlace(text)
+		if err != nil {
+			return nil, err
+		}
+		name, _, _ := strings.Cut(text, "@")
+		if slices.ContainsFunc(all, func(s excache.Share) bool { return s.Name == name }) {
+			return nil, usagef("--share %s: that name is given twice", name)
+		}
+		mem, err := p.memory(ctx, c)
+		if err != nil {
+			return nil, fmt.Errorf("--share %s: %w", text, err)
+		}
+		all = append(all, store.Share(name, mem, i >= len(f.share)))
+	}
+	return all, nil
+}
+
+// memory opens what a place names; an item may be open to who has no right to its region.
+func (p place) memory(ctx context.Context, c *client.Client) (*pool.Memory, error) {
+	at, err := regionNode(ctx, c, p.node, p.region)
+	if err != nil {
+		return nil, err
+	}
+	if p.item != "" {
+		it, err := c.Pool().LookupItem(ctx, at, p.region, p.item)
+		if err != nil {
+			return nil, err
+		}
+		return &it.Memory, nil
+	}
+	r, err := c.Pool().LookupRegion(ctx, at, p.region)
+	if err != nil {
+		return nil, err
+	}
+	return &r.Memory, nil
+}
+
 func (a *app) run(cmd *cobra.Command, f *programFlags, args []string) error {
 	config, err := f.config()
 	if err != nil {
@@ -120,7 +175,11 @@ func (a *app) run(cmd *cobra.Command, f *programFlags, args []string) error {
 	if _, err := c.Reach(ctx, f.on); err != nil {
 		return err
 	}
-	config.Store = excache.NewRegions(c.Pool(), f.on)
+	store := excache.NewRegions(c.Pool(), f.on)
+	config.Store = store
+	if config.Shares, err = f.shares(ctx, c, store); err != nil {
+		return err
+	}
 	config.Told = func(err error) { fmt.Fprintf(a.err, "wherry run: %v\n", err) }
 	signals := make(chan os.Signal, 16)
 	passed := make(chan os.Signal, 16)

@@ -41,6 +41,14 @@ func TestUnwindow(t *testing.T) {
 	if err := r.l.Unwindow(short, b.from, req); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("memory was given back under a command: %v", err)
 	}
+	again, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := r.l.Unwindow(again, b.from, req); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("memory was given back under a command, when it was asked for again: %v", err)
+	}
+	if err := b.place(base+1<<20, dataAt, 8192); !errors.Is(err, device.ErrSpec) {
+		t.Errorf("its number is used while it is taken back: %v", err)
+	}
 	gate <- struct{}{}
 	if c := b.reap(true); c.Status != nvme.StatusOK {
 		t.Errorf("the command that was under way: %s", c.Status.Text())
@@ -76,6 +84,11 @@ func TestUnqueue(t *testing.T) {
 	b.eventually("the queue is being deleted", func() bool { return b.leases()[0].Queues == 0 })
 	if _, ended := b.peek(); ended {
 		t.Error("there is a completion of a command that is under way")
+	}
+	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := r.l.Unqueue(short, b.from, &device.UnqueueRequest{Lease: b.lease.ID, Queue: 1}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a queue whose command is under way is over, when it was asked for again: %v", err)
 	}
 	gate <- struct{}{}
 	if err := <-over; err != nil {

@@ -198,6 +198,55 @@ func TestPairs(t *testing.T) {
 	close(r.disk.gate)
 }
 
+// TestPairIsNotOvertaken: a pair that waits for a write comes before the writes of its blocks that are sent after it, or others could keep it waiting for ever.
+func TestPairIsNotOvertaken(t *testing.T) {
+	r := newRig(t, Limits{})
+	r.disk.gate = make(chan struct{})
+	a, b, c := r.borrow(device.BorrowRequest{Mode: device.Shared}), r.borrow(device.BorrowRequest{Mode: device.Shared}), r.borrow(device.BorrowRequest{Mode: device.Shared})
+	write := func(b *borrower, block uint64, value byte) {
+		b.seg.Bytes()[dataAt+int(value)*512] = value
+		b.send(nvme.Command{Op: nvme.OpWrite, NS: 1, ID: uint16(value), SGL: true, Data: nvme.DataBlock(at(dataAt+uint64(value)*512), 512), Block: block, Blocks: 1})
+	}
+	inflight := func(i int) int { return r.leases()[i].Inflight }
+	marks := 0
+	mark := func() { // all that was rung before has been looked at when these are under way
+		for range 2 {
+			marks++
+			write(c, uint64(20+marks), byte(marks))
+			r.eventually("a mark is under way", func() bool { return inflight(2) == marks })
+		}
+	}
+	write(a, 5, 1)
+	r.eventually("the first write is under way", func() bool { return inflight(0) == 1 })
+	b.seg.Bytes()[dataAt] = 1
+	b.seg.Bytes()[dataAt+512] = 2
+	for i, half := range []nvme.Command{{Op: nvme.OpCompare, Fused: 1}, {Op: nvme.OpWrite, Fused: 2}} {
+		half.NS, half.ID, half.SGL, half.Data, half.Block, half.Blocks = 1, uint16(i), true, nvme.DataBlock(at(dataAt+uint64(i)*512), 512), 5, 1
+		half.Encode((*[nvme.CommandBytes]byte)(b.seg.Bytes()[sqAt+i*nvme.CommandBytes:]))
+	}
+	if err := b.regs.Ring(device.SubmissionDoorbell(1), 4, 2); err != nil {
+		t.Fatal(err)
+	}
+	mark()
+	write(a, 5, 3)
+	mark()
+	if n := inflight(0); n != 1 {
+		t.Errorf("%d writes of the pair's block are under way: one came after the pair", n)
+	}
+	close(r.disk.gate)
+	for range 2 {
+		if end := a.reap(true); end.Status != nvme.StatusOK {
+			t.Errorf("write %d: %s", end.ID, end.Status.Text())
+		}
+		if end := b.reap(true); end.Status != nvme.StatusOK {
+			t.Errorf("half %d of the pair: %s", end.ID, end.Status.Text())
+		}
+	}
+	if got := r.disk.has(5*512, 1); got != "\x03" {
+		t.Errorf("the block has %q", got)
+	}
+}
+
 // TestListPermitsNothing: a PRP list may lie in a window that can only be read. Data is not written there for that.
 func TestListPermitsNothing(t *testing.T) {
 	r := newRig(t, Limits{})

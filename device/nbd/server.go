@@ -10,6 +10,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/wherry-fabric/wherry/internal/lograte"
 )
 
 const (
@@ -56,6 +58,7 @@ type Server struct {
 
 // New makes a Server of a drive, which clients can ask for by its name or by none.
 func New(drive Drive, name string, log *slog.Logger) *Server {
+	log = slog.New(lograte.New(log.Handler())) // what clients do, they can do thousands of times
 	s := &Server{drive: drive, name: name, log: log, conns: map[net.Conn]struct{}{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -280,4 +281,38 @@ func FuzzServer(f *testing.F) {
 		theirs.Close()
 		s.Close()
 	})
+}
+
+// counter counts what is written to it.
+type counter struct{ atomic.Int64 }
+
+func (c *counter) Write(p []byte) (int, error) {
+	c.Add(1)
+	return len(p), nil
+}
+
+// TestLogIsBounded: clients that come and break the protocol, again and again, do not fill the log.
+func TestLogIsBounded(t *testing.T) {
+	var lines counter
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(&memory{mem: make([]byte, 512)}, "disk0", slog.New(slog.NewTextHandler(&lines, nil)))
+	go s.Serve(l)
+	defer s.Close()
+	const clients = 2000
+	for range clients {
+		c, err := net.Dial("unix", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.SetDeadline(time.Now().Add(time.Minute))
+		c.Write([]byte{255, 255, 255, 255})
+		io.Copy(io.Discard, c)
+		c.Close()
+	}
+	if n := lines.Load(); n > clients/2 {
+		t.Errorf("%d clients made %d lines", clients, n)
+	}
 }

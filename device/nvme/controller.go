@@ -39,7 +39,9 @@ type Controller struct {
 	windows []*window // by base; none overlaps another
 	last    *window   // that was found last; nil: none
 	queues  map[uint16]*queue
-	shadow  *shadow // nil: doorbells are registers
+	going   []*window // that were removed, and have users still
+	ending  []*queue  // that were removed, and have commands under way
+	shadow  *shadow   // nil: doorbells are registers
 	crew    *crew
 	load
 	commands uint64
@@ -109,6 +111,10 @@ func (c *Controller) addWindow(w *window) error {
 	if c.stopped {
 		return fmt.Errorf("%w: lease %d has ended", device.ErrNoLease, c.lease)
 	}
+	c.forget()
+	if slices.ContainsFunc(c.going, func(other *window) bool { return other.ID == w.ID }) {
+		return fmt.Errorf("%w: window %d is being taken back, and a command that uses it is under way", device.ErrSpec, w.ID)
+	}
 	at := len(c.windows)
 	for i, other := range c.windows {
 		if other.ID == w.ID {
@@ -125,10 +131,20 @@ func (c *Controller) addWindow(w *window) error {
 	return nil
 }
 
-// RemoveWindow takes memory back. The queues in it go too. The channel is closed once nothing uses the memory any more.
+// forget lets go of windows and queues that were removed and that nothing uses any more; e.mu is held.
+func (c *Controller) forget() {
+	c.going = slices.DeleteFunc(c.going, func(w *window) bool { return w.users == 0 })
+	c.ending = slices.DeleteFunc(c.ending, func(q *queue) bool { return q.inflight == 0 })
+}
+
+// RemoveWindow takes memory back. The queues in it go too. The channel is closed once nothing uses the memory any more; until then it can be asked for again.
 func (c *Controller) RemoveWindow(id uint32) (<-chan struct{}, error) {
 	c.e.mu.Lock()
 	defer c.e.mu.Unlock()
+	c.forget()
+	if i := slices.IndexFunc(c.going, func(w *window) bool { return w.ID == id }); i >= 0 {
+		return c.going[i].gone, nil
+	}
 	at := slices.IndexFunc(c.windows, func(w *window) bool { return w.ID == id && !w.ours })
 	if at < 0 {
 		return nil, fmt.Errorf("%w: there is no window %d", device.ErrSpec, id)
@@ -145,6 +161,7 @@ func (c *Controller) RemoveWindow(id uint32) (<-chan struct{}, error) {
 			c.drop(q)
 		}
 	}
+	c.going = append(c.going, w)
 	w.leave()
 	return w.gone, nil
 }
@@ -153,6 +170,10 @@ func (c *Controller) RemoveWindow(id uint32) (<-chan struct{}, error) {
 func (c *Controller) RemoveQueue(id uint16) (<-chan struct{}, error) {
 	c.e.mu.Lock()
 	defer c.e.mu.Unlock()
+	c.forget()
+	if i := slices.IndexFunc(c.ending, func(q *queue) bool { return q.id == id }); i >= 0 {
+		return c.ending[i].gone, nil
+	}
 	q := c.queues[id]
 	if q == nil {
 		return nil, fmt.Errorf("%w: there is no queue %d", device.ErrSpec, id)
@@ -165,7 +186,9 @@ func (c *Controller) RemoveQueue(id uint16) (<-chan struct{}, error) {
 func (c *Controller) drop(q *queue) {
 	c.e.queues = slices.DeleteFunc(c.e.queues, func(other *queue) bool { return other == q })
 	delete(c.queues, q.id)
+	c.crew.unclaim(c.e, q)
 	c.e.count()
+	c.ending = append(c.ending, q)
 	q.gone = make(chan struct{})
 	if q.inflight == 0 {
 		q.leave()
@@ -253,6 +276,10 @@ func (c *Controller) addQueue(s *QueueSpec, own *fabric.Segment) error {
 	case c.queues[s.ID] != nil:
 		return fmt.Errorf("%w: there is a queue %d", device.ErrSpec, s.ID)
 	}
+	c.forget()
+	if slices.ContainsFunc(c.ending, func(q *queue) bool { return q.id == s.ID }) {
+		return fmt.Errorf("%w: queue %d is being deleted, and a command of it is under way", device.ErrSpec, s.ID)
+	}
 	q := &queue{c: c, id: s.ID, entries: s.Entries, cqEntries: s.CompletionEntries, phase: true}
 	if own != nil {
 		w := &window{Window: Window{ID: device.BufferWindow + uint32(s.ID), Base: device.Address(device.BufferWindow+uint32(s.ID), 0), Segment: own, Size: own.Size()}, ours: true}
@@ -338,6 +365,9 @@ func (c *Controller) stop() {
 	}
 	c.stopped = true
 	c.e.queues = slices.DeleteFunc(c.e.queues, func(q *queue) bool { return q.c == c })
+	for _, q := range c.queues {
+		c.crew.unclaim(c.e, q)
+	}
 	c.e.count()
 	c.settle()
 }
@@ -358,7 +388,7 @@ func (c *Controller) settle() {
 func (c *Controller) Free() {
 	c.e.mu.Lock()
 	windows := c.windows
-	c.windows, c.last, c.shadow, c.queues = nil, nil, nil, map[uint16]*queue{}
+	c.windows, c.last, c.shadow, c.queues, c.going, c.ending = nil, nil, nil, map[uint16]*queue{}, nil, nil
 	if c.share.leases--; c.share.leases == 0 {
 		delete(c.e.shares, c.who)
 	}

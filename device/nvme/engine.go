@@ -79,7 +79,8 @@ type crew struct {
 	load
 	writing []*op // what changes blocks, and goes on after its turn
 	pairs   int   // of these
-	waits   bool  // a queue is blocked by one of these
+	claims  []claim
+	waits   bool // a queue is blocked by one of these
 
 	reserved map[device.Range]*reservation // for which a lease has registered
 

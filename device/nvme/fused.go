@@ -4,7 +4,7 @@ import "slices"
 
 // Compare and Write is two commands in a row that are carried out as one: the blocks are written if they are as expected, and no other write comes in between.
 // What the leader carries out in its turn is whole by itself. A pair that blocks is done by a worker; it begins only when no write of its blocks is under way, and until it ends
-// none begins.
+// none begins. A pair that waits for such a write claims its blocks: no write that comes later begins before it.
 
 // pair carries out the fused command at the queue's head, with the next if it belongs to it. left and room are what the doorbells say.
 func (q *queue) pair(mem []byte, first *Command, left, room uint32) (took uint32, moved int, done bool) {
@@ -21,6 +21,7 @@ func (q *queue) pair(mem []byte, first *Command, left, room uint32) (took uint32
 		return 1, 0, true
 	}
 	if q.needs = 1; room < 2 || e.ops+2 > maxOps {
+		q.c.crew.unclaim(e, q)
 		return 0, 0, false
 	}
 	o := e.take(q, first.ID)
@@ -99,16 +100,55 @@ func (o *op) touches(r Request) bool {
 	return o.req.Off < r.Off+r.Size && r.Off < o.req.Off+o.req.Size
 }
 
-// blocked reports whether a write has to wait for one that is under way, and then says so to its queue; Engine.mu is held.
+// claim is a pair that waits, at the head of its queue.
+type claim struct {
+	q   *queue
+	req Request
+}
+
+// blocked reports whether a write has to wait for one that is under way, or for a pair that came before it, and then says so to its queue; Engine.mu is held.
 func (k *crew) blocked(o *op) bool {
-	if o.second == nil && k.pairs == 0 || !o.writes() {
+	if o.second == nil && k.pairs == 0 && len(k.claims) == 0 || !o.writes() {
 		return false
 	}
-	if !slices.ContainsFunc(k.writing, func(w *op) bool { return (o.second != nil || w.second != nil) && o.overlaps(w) }) {
+	waits := slices.ContainsFunc(k.writing, func(w *op) bool { return (o.second != nil || w.second != nil) && o.overlaps(w) })
+	own := false
+	for _, c := range k.claims { // in the order in which they came
+		if own = c.q == o.q; own {
+			break
+		}
+		waits = waits || o.touches(c.req)
+	}
+	switch {
+	case !waits:
+		k.unclaim(o.c.e, o.q)
 		return false
+	case o.second != nil && !own:
+		k.claims = append(k.claims, claim{o.q, o.req})
 	}
 	o.q.blocked, k.waits = true, true
 	return true
+}
+
+// unclaim is called when a queue's pair begins, or cannot: it is not to keep others waiting for a place of its own. Engine.mu is held.
+func (k *crew) unclaim(e *Engine, q *queue) {
+	if i := slices.IndexFunc(k.claims, func(c claim) bool { return c.q == q }); i >= 0 {
+		k.claims = slices.Delete(k.claims, i, i+1)
+		k.look(e)
+	}
+}
+
+// look has the queues that wait look again; Engine.mu is held.
+func (k *crew) look(e *Engine) {
+	if !k.waits {
+		return
+	}
+	k.waits = false
+	for _, q := range e.queues {
+		if q.c.crew == k {
+			q.blocked = false
+		}
+	}
 }
 
 // begun notes a write that goes on after the leader's turn; Engine.mu is held.
@@ -133,13 +173,5 @@ func (e *Engine) over(k *crew, o *op) {
 	if o.second != nil {
 		k.pairs--
 	}
-	if !k.waits {
-		return
-	}
-	k.waits = false
-	for _, q := range e.queues {
-		if q.c.crew == k {
-			q.blocked = false
-		}
-	}
+	k.look(e)
 }

@@ -74,10 +74,10 @@ func (q *queue) serve(commands, bytes int) (n, moved int) {
 		q.c.fault(err)
 		return 1, 0
 	}
-	if len(q.late) > 0 && !q.catchUp() {
-		return 0, 0
-	}
-	if waiting == 0 || room <= q.needs || !q.admitted() {
+	if len(q.late) > 0 && !q.catchUp() || waiting == 0 || room <= q.needs || !q.admitted() {
+		if !q.blocked {
+			q.c.crew.unclaim(q.c.e, q)
+		}
 		return 0, 0
 	}
 	mem := q.sq.pin(fabric.RightRead)

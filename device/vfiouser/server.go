@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/internal/lograte"
 )
 
 // Device is what a guest has plugged in: one for each connection. The server calls its methods one at a time; errors are answered as an errno (EINVAL, if they are
@@ -67,6 +69,7 @@ func New(cfg Config) *Server {
 	if cfg.WaitTime == 0 {
 		cfg.WaitTime = time.Minute
 	}
+	cfg.Log = slog.New(lograte.New(cfg.Log.Handler())) // what a guest does, it can do thousands of times
 	s := &Server{cfg: cfg}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s

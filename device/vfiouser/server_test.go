@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,13 +89,16 @@ type rig struct {
 
 var identity = Identity{Vendor: 0x1b36, Device: 0x10, Class: [3]byte{2, 8, 1}, BarBytes: 16 << 10}
 
-func newRig(t testing.TB) *rig {
+func newRig(t testing.TB) *rig { return newRigTo(t, io.Discard) }
+
+// newRigTo logs to w.
+func newRigTo(t testing.TB, w io.Writer) *rig {
 	r := &rig{t: t, path: filepath.Join(t.TempDir(), "s"), devs: make(chan *toy, 64)}
 	l, err := Listen(r.path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := New(Config{Identity: identity, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Open: func(raise Signal) (Device, error) {
+	s := New(Config{Identity: identity, Log: slog.New(slog.NewTextHandler(w, nil)), Open: func(raise Signal) (Device, error) {
 		d := &toy{closed: make(chan struct{}), raise: raise}
 		r.devs <- d
 		return d, nil
@@ -387,6 +391,29 @@ func TestBadMessages(t *testing.T) {
 	}
 	<-(<-r.devs).closed
 	r.connect()
+}
+
+// counter counts what is written to it.
+type counter struct{ atomic.Int64 }
+
+func (c *counter) Write(p []byte) (int, error) {
+	c.Add(1)
+	return len(p), nil
+}
+
+// TestLogIsBounded: a client that asks for what there is not, again and again, does not fill the log.
+func TestLogIsBounded(t *testing.T) {
+	var lines counter
+	k := newRigTo(t, &lines).connect()
+	const requests = 5000
+	for range requests {
+		if _, errno, err := k.ask(99, nil); errno == 0 || err != nil {
+			t.Fatalf("%v, %v", errno, err)
+		}
+	}
+	if n := lines.Load(); n > requests/2 {
+		t.Errorf("%d requests made %d lines", requests, n)
+	}
 }
 
 // TestOneGuest: a second client is refused while the first has the device, and waits for one that is about to leave.

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/layer"
 	"github.com/wherry-fabric/wherry/internal/suite"
 )
 
@@ -145,6 +146,20 @@ func newNode(f Factory, change ...func(*fabric.Config)) (*node, error) {
 		return nil, err
 	}
 	return &node{el, addr}, nil
+}
+
+// untold is how long leaders sleep in checks of wake-ups if nobody tells them: a wake-up that is lost then stays lost, and
+// on a slow machine nothing else fails.
+const untold = time.Hour
+
+// untoldPair is pair, of elements that do nothing by the clock.
+func (r *rig) untoldPair(change ...func(*fabric.Config)) (a, b *node, ab, ba *fabric.Endpoint) {
+	r.Helper()
+	a, b, ab, ba = r.pair(append(change, func(c *fabric.Config) { c.Limits.PeerTime = 8 * untold })...)
+	for _, n := range []*node{a, b} {
+		n.Layer(layer.Pass{}).TickEvery(untold)
+	}
+	return a, b, ab, ba
 }
 
 // pair makes two elements that are connected: a dialled b. change is for both.

@@ -5,6 +5,7 @@
 //	reach      how many those are
 //	level      every vertex that can be reached from one, with its distance
 //	path       one shortest path
+//	sssp       every vertex that can be reached from one, with its distance by the weights of edges
 //	degrees    how many edges each vertex has
 //	topdeg     the vertices with most edges
 //	dependents how many vertices reach each of some
@@ -20,7 +21,7 @@
 // Each one's manifest (src/NAME.json) has its parameters and result, and its C
 // source begins with how it works and what it costs. closure and reach search
 // all shards at once and send each vertex to its owner once at most; level,
-// path and dependents go in rounds of all elements (src/rounds.h, Round). A chase
+// path, sssp and dependents go in rounds of all elements (src/rounds.h, Round). A chase
 // uses a hop for each time it changes elements.
 //
 // All of them are right on every sharding. Where rows are not in ranges (cyclic,

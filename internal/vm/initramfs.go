@@ -47,6 +47,7 @@ const initScript = `#!/bin/sh
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
+ip link set lo up
 while read m; do insmod /mods/$m; done < /mods/order
 exec 3<>/dev/ttyS1
 stty raw -echo <&3
@@ -59,12 +60,12 @@ const readyMark = "READY"
 
 // applets are the commands of BusyBox that a guest has.
 var applets = strings.Fields(`sh mount umount insmod cat ls dd echo sleep poweroff stty head tail cmp sha256sum mkdir rm cp sync seq wc cut grep sed tr test
-	true false hexdump dmesg usleep uname blockdev stat find kill`)
+	true false hexdump dmesg usleep uname blockdev stat find kill ip ln timeout nbd-client`)
 
 // initramfs makes the guest's file system.
-func (t *Tools) initramfs(modules []string) ([]byte, error) {
+func (t *Tools) initramfs(cfg *Config) ([]byte, error) {
 	var a archive
-	for _, name := range []string{"bin", "dev", "proc", "sys", "mods", "mnt", "tmp"} {
+	for _, name := range []string{"bin", "dev", "proc", "sys", "mods", "mnt", "tmp", "lib", "lib64"} {
 		a.folder(name)
 	}
 	busybox, err := os.ReadFile(t.busybox)
@@ -80,14 +81,63 @@ func (t *Tools) initramfs(modules []string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, name := range cfg.Programs {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(t.dir, "qemu", name)
+		}
+		if err := t.install(&a, name); err != nil {
+			return nil, err
+		}
+	}
 	var order []string
-	for _, name := range modules {
+	for _, name := range cfg.Modules {
 		if order, err = t.load(files, name, order, &a); err != nil {
 			return nil, err
 		}
 	}
 	a.add("mods/order", 0o100644, []byte(strings.Join(order, "\n")+"\n"))
 	return a.end(), nil
+}
+
+// loader is what starts programs that have libraries.
+const loader = "ld-linux-x86-64.so.2"
+
+// install adds a program to the guest's bin, and the libraries that it needs.
+func (t *Tools) install(a *archive, from string) error {
+	b, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	a.program(filepath.Join("bin", filepath.Base(from)), b)
+	have := map[string]bool{}
+	for todo := []string{from}; len(todo) > 0; todo = todo[1:] {
+		f, err := elf.Open(todo[0])
+		if err != nil {
+			return fmt.Errorf("%s: %w", todo[0], err)
+		}
+		needs, err := f.ImportedLibraries()
+		f.Close()
+		if err != nil {
+			return fmt.Errorf("%s: %w", todo[0], err)
+		}
+		for _, lib := range append(needs, loader) {
+			if have[lib] {
+				continue
+			}
+			have[lib] = true
+			path, to := filepath.Join(t.dir, "qemu/usr/lib/x86_64-linux-gnu", lib), "lib"
+			if lib == loader {
+				to = "lib64"
+			}
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return fmt.Errorf("%s needs %s, which guests do not have: %w", from, lib, err)
+			}
+			a.program(filepath.Join(to, lib), b)
+			todo = append(todo, path)
+		}
+	}
+	return nil
 }
 
 // modules finds the kernel's modules, by name.

@@ -27,7 +27,7 @@ type Tools struct {
 }
 
 // folder is where scripts/guest-tools.sh puts them.
-const folder = "wherry-test/guest-1"
+const folder = "wherry-test/guest-2"
 
 // Find finds the tools.
 func Find() (*Tools, error) {
@@ -60,8 +60,10 @@ type Config struct {
 	Memory  int    // MiB; 0: 192
 	CPUs    int    // 0: 1
 	Modules []string
-	Args    []string // more of QEMU's
-	Append  string   // more of the kernel's command line
+	// Programs are installed in the guest's /bin: this machine's by their paths, or the tools', as "usr/sbin/nvme". Libraries that they need are the tools'.
+	Programs []string
+	Args     []string // more of QEMU's
+	Append   string   // more of the kernel's command line
 }
 
 // VM is a guest that runs.
@@ -95,7 +97,7 @@ func (t *Tools) Start(ctx context.Context, cfg Config) (*VM, error) {
 	if cfg.CPUs == 0 {
 		cfg.CPUs = 1
 	}
-	image, err := t.initramfs(cfg.Modules)
+	image, err := t.initramfs(&cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -191,14 +193,41 @@ func (e *ExitError) Error() string {
 
 // Run runs a command in the guest's shell and returns what it printed. One at a time.
 func (v *VM) Run(ctx context.Context, command string) (string, error) {
-	v.n++
-	mark := fmt.Sprintf("=%d=", v.n)
-	defer context.AfterFunc(ctx, func() { v.line.SetReadDeadline(time.Unix(1, 0)) })()
-	v.line.SetReadDeadline(time.Time{})
-	if _, err := fmt.Fprintf(v.line, "\n{ %s\n} </dev/null 2>&1; s=$?; echo; echo %s$s\n", command, mark); err != nil {
+	end, err := v.Begin(ctx, command, "")
+	if err != nil {
 		return "", err
 	}
-	defer v.nudge()()
+	return end()
+}
+
+// Begin starts a command in the guest's shell, and returns once it has printed said as a line; without one, at once. end must be called before another command is
+// started: it waits for the command's end, and returns what it printed after said.
+func (v *VM) Begin(ctx context.Context, command, said string) (end func() (string, error), err error) {
+	v.n++
+	mark := fmt.Sprintf("=%d=", v.n)
+	v.line.SetReadDeadline(time.Time{})
+	quit := context.AfterFunc(ctx, func() { v.line.SetReadDeadline(time.Unix(1, 0)) })
+	calm := v.nudge()
+	stop := func() {
+		calm()
+		quit()
+	}
+	_, err = fmt.Fprintf(v.line, "\n{ %s\n} </dev/null 2>&1; s=$?; echo; echo %s$s\n", command, mark)
+	if err == nil && said != "" {
+		_, err = v.hear(ctx, command, said, mark)
+	}
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	return func() (string, error) {
+		defer stop()
+		return v.hear(ctx, command, "", mark)
+	}, nil
+}
+
+// hear reads what a command prints, up to the line said, or to the command's end, whose line begins with mark.
+func (v *VM) hear(ctx context.Context, command, said, mark string) (string, error) {
 	var out strings.Builder
 	for {
 		text, err := v.in.ReadString('\n')
@@ -209,13 +238,17 @@ func (v *VM) Run(ctx context.Context, command string) (string, error) {
 			return out.String(), fmt.Errorf("in the guest: %s: %w", command, err)
 		}
 		text = strings.TrimRight(text, "\r\n")
-		if rest, is := strings.CutPrefix(text, mark); is {
+		rest, over := strings.CutPrefix(text, mark)
+		got := strings.TrimSpace(out.String())
+		switch {
+		case over:
 			status := 0
 			fmt.Sscan(rest, &status)
-			got := strings.TrimSpace(out.String())
-			if status != 0 {
+			if status != 0 || said != "" {
 				return got, &ExitError{command, status, got}
 			}
+			return got, nil
+		case said != "" && text == said:
 			return got, nil
 		}
 		out.WriteString(text + "\n")

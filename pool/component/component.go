@@ -26,7 +26,7 @@ type Limits struct {
 	// Keys is how many keys principals have together: one for each principal, and each extent of a region or item that it looked up; default 49152, three
 	// quarters of the element's.
 	Keys int
-	// PrincipalKeys is how many of them are one principal's; default 16384. At the bound its oldest key to an item ends.
+	// PrincipalKeys is how many of them are one principal's; default 16384. At the bound its oldest key to an item ends, or else to a region of another principal.
 	PrincipalKeys int
 }
 
@@ -380,15 +380,31 @@ func (c *Component) table(who cluster.Principal, r *region, rights fabric.Rights
 	}
 	t := &pool.Table{Info: c.info(who, r), Parts: make([]pool.Extent, len(r.extents))}
 	t.Rights = rights.String()
-	r.holders[who.Name] = who
+	a := r.answer(who, rights)
 	for i, e := range r.extents { // under the lock: none can be made past a grant that is taken away meanwhile
-		k, err := c.keys.give(e.keys, e.root, 0, e.seg.Size(), who.Name, rights, false)
+		k, err := c.keys.give(a, e.keys, e.root, 0, e.seg.Size())
 		if err != nil {
 			return nil, err
 		}
 		t.Parts[i] = pool.Extent{Off: e.off, Size: e.size, Key: k.Append(nil)}
 	}
 	return t, nil
+}
+
+// answer begins an answer with keys to a region; c.mu is held.
+func (r *region) answer(who cluster.Principal, rights fabric.Rights) *answer {
+	r.holders = hold(r.holders, who, func(yield func(ring) bool) {
+		for _, e := range r.extents {
+			if !yield(e.keys) {
+				return
+			}
+		}
+	})
+	a := &answer{who: who.Name, rights: rights, ages: ofRegion}
+	if who.Name == r.owner {
+		a.ages = never
+	}
+	return a
 }
 
 // info describes a region to a principal; c.mu is held.

@@ -111,7 +111,7 @@ func (c *Component) findItem(who cluster.Principal, req *pool.ItemRequest) (*reg
 
 // CreateItem allocates an item.
 func (c *Component) CreateItem(who cluster.Principal, req *pool.ItemCreateRequest) (*pool.ItemTable, error) {
-	if req.Size == 0 || req.Size > pool.MaxRegionBytes || req.Spread%pool.ItemAlign != 0 || len(req.Parts) >= pool.MaxItemParts || req.Whole > pool.MaxRegionBytes {
+	if req.Size == 0 && len(req.Parts) == 0 || req.Size > pool.MaxRegionBytes || req.Spread%pool.ItemAlign != 0 || len(req.Parts) >= pool.MaxItemParts || req.Whole > pool.MaxRegionBytes {
 		return nil, fmt.Errorf("%w: an item of %d bytes (%d in all) in blocks of %d at %d more components: 1 to %d bytes, blocks that are multiples of %d, less than %d components are possible",
 			pool.ErrSpec, req.Size, req.Whole, req.Spread, len(req.Parts), uint64(pool.MaxRegionBytes), pool.ItemAlign, pool.MaxItemParts)
 	}
@@ -139,9 +139,11 @@ func (c *Component) CreateItem(who cluster.Principal, req *pool.ItemCreateReques
 	}
 	it := &item{name: req.ItemName, owner: who.Name, size: req.Size, room: round(req.Size), private: req.Private, spread: req.Spread, whole: req.Whole, parts: req.Parts,
 		grants: map[string]fabric.Rights{}, holders: map[string]cluster.Principal{}}
-	if req.Private {
+	switch {
+	case req.Size == 0: // its parts have all of it
+	case req.Private:
 		err = c.allocPrivate(r, it)
-	} else {
+	default:
 		err = r.allocShared(it, req.Solid)
 	}
 	if err != nil {
@@ -272,26 +274,15 @@ func (c *Component) disown(r *region, seg *fabric.Segment) {
 	seg.Close()
 }
 
-// spareHolders are so few that nobody looks which of them have keys still.
-const spareHolders = 16
-
-// holds notes who is given keys to an item. Those who have none any more, as theirs have aged, are forgotten once they are the most.
+// holds notes who is given keys to an item.
 func (it *item) holds(who cluster.Principal) {
-	it.holders[who.Name] = who
-	n := spareHolders
-	for _, p := range it.pieces {
-		n += len(p.keys)
-	}
-	if len(it.holders) <= 2*n {
-		return
-	}
-	have := map[string]cluster.Principal{who.Name: who}
-	for _, p := range it.pieces {
-		for h := range p.keys {
-			have[h.who] = it.holders[h.who]
+	it.holders = hold(it.holders, who, func(yield func(ring) bool) {
+		for _, p := range it.pieces {
+			if !yield(p.keys) {
+				return
+			}
 		}
-	}
-	it.holders = have
+	})
 }
 
 // itemTable is an item's table with a principal's keys; c.mu is held.
@@ -302,6 +293,7 @@ func (c *Component) itemTable(who cluster.Principal, r *region, it *item) (*pool
 	}
 	t := &pool.ItemTable{ItemInfo: c.itemInfo(who, r, it), Here: it.size}
 	it.holds(who)
+	a := &answer{who: who.Name, rights: rights, ages: ofItem}
 	for _, p := range it.pieces {
 		if p.off >= it.size {
 			break
@@ -311,7 +303,7 @@ func (c *Component) itemTable(who cluster.Principal, r *region, it *item) (*pool
 		if it.seg != nil {
 			size = it.seg.Size() // a key to all of it can be mapped
 		}
-		k, err := c.keys.give(p.keys, p.root, p.at, size, who.Name, rights, true)
+		k, err := c.keys.give(a, p.keys, p.root, p.at, size)
 		if err != nil {
 			return nil, err
 		}
@@ -463,6 +455,9 @@ func (c *Component) ResizeItem(who cluster.Principal, req *pool.ItemResizeReques
 
 // give gives bytes of an item back to where they are from.
 func (it *item) give(r *region, from, n uint64) {
+	if n == 0 {
+		return
+	}
 	if it.slab != nil {
 		it.slab.space.give(it.off+from, n)
 	} else if it.seg == nil {

@@ -87,8 +87,8 @@ func (c *Component) Read(who cluster.Principal, req *pool.ReadRequest) (*pool.Re
 		return nil, err
 	}
 	reply := &pool.ReadReply{Pieces: []pool.Source{}}
-	add := func(keys ring, root fabric.Key, at, size, from, to uint64, ages bool) error {
-		k, err := c.keys.give(keys, root, at, size, who.Name, fabric.RightRead, ages)
+	add := func(a *answer, keys ring, root fabric.Key, at, size, from, to uint64) error {
+		k, err := c.keys.give(a, keys, root, at, size)
 		if err == nil {
 			reply.Pieces = append(reply.Pieces, pool.Source{Key: k.Append(nil), Off: from, Size: to - from})
 		}
@@ -100,9 +100,10 @@ func (c *Component) Read(who cluster.Principal, req *pool.ReadRequest) (*pool.Re
 			return nil, fmt.Errorf("%w: item %d of region %s: look it up again", pool.ErrMoved, req.From.Item, r.label())
 		}
 		it.holds(who)
+		a := &answer{who: who.Name, rights: fabric.RightRead, ages: ofItem}
 		for _, p := range it.pieces {
 			if from, to := max(req.Off, p.off), min(end, p.off+p.size); from < to {
-				if err := add(p.keys, p.root, p.at, p.size, from-p.off, to-p.off, true); err != nil {
+				if err := add(a, p.keys, p.root, p.at, p.size, from-p.off, to-p.off); err != nil {
 					return nil, err
 				}
 			}
@@ -112,10 +113,10 @@ func (c *Component) Read(who cluster.Principal, req *pool.ReadRequest) (*pool.Re
 	if r.rights(who)&fabric.RightRead == 0 {
 		return nil, r.forbidden(who, cluster.NeedRights(fabric.RightRead))
 	}
-	r.holders[who.Name] = who
+	a := r.answer(who, fabric.RightRead)
 	for _, e := range r.extents {
 		if from, to := max(req.Off, e.off), min(end, e.off+e.size); from < to {
-			if err := add(e.keys, e.root, 0, e.seg.Size(), from-e.off, to-e.off, false); err != nil {
+			if err := add(a, e.keys, e.root, 0, e.seg.Size(), from-e.off, to-e.off); err != nil {
 				return nil, err
 			}
 		}

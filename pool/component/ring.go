@@ -4,7 +4,9 @@ import (
 	"container/list"
 	"errors"
 	"fmt"
+	"iter"
 
+	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/pool"
 )
@@ -22,8 +24,19 @@ type given struct {
 	key fabric.Key
 	of  ring
 	holding
-	age *list.Element // among those of its principal; nil: it does not age
+	ages ages
+	age  *list.Element // among those of its principal that age so; nil: it does not
 }
+
+// ages is how a key ages.
+type ages int
+
+const (
+	ofItem   ages = iota // before those to regions
+	ofRegion             // of another principal's
+	kinds
+	never = kinds // to a region of the principal's own, which it pays for
+)
 
 // keys bound what all rings have. A key that ages goes when its principal has its share and asks for another one; where all keys are given, the
 // principal with most gives its oldest. Nobody says that a key is not needed any more, so the one that was asked for longest ago is believed not to be.
@@ -38,76 +51,102 @@ type keys struct {
 // share is what one principal has.
 type share struct {
 	n   int
-	old list.List // of *given, oldest first: those that age
+	old [kinds]list.List // of *given, oldest first
 }
 
-// give is a principal's key, made on its first wish by narrowing root.
-func (b *keys) give(g ring, root fabric.Key, off, size uint64, who string, rights fabric.Rights, ages bool) (fabric.Key, error) {
-	h := holding{who, rights}
+// answer is what one principal is given at a time: none of its keys ends for another of them.
+type answer struct {
+	who    string
+	rights fabric.Rights
+	ages   ages
+	n      int // keys that it has so far
+}
+
+// give is a principal's key, made on its first wish by narrowing root. It becomes part of an answer.
+func (b *keys) give(a *answer, g ring, root fabric.Key, off, size uint64) (fabric.Key, error) {
+	h := holding{a.who, a.rights}
 	if k := g[h]; k != nil {
 		if k.age != nil {
-			b.by[who].old.MoveToBack(k.age)
+			b.by[a.who].old[k.ages].MoveToBack(k.age)
+			a.n++
 		}
 		return k.key, nil
 	}
-	if err := b.room(who); err != nil {
+	if err := b.room(a); err != nil {
 		return fabric.Key{}, err
 	}
-	k, err := b.el.Narrow(root, off, size, rights)
-	for errors.Is(err, fabric.ErrTooMany) && b.expire(b.richest()) { // the element's other keys are more than was thought
-		k, err = b.el.Narrow(root, off, size, rights)
+	k, err := b.el.Narrow(root, off, size, a.rights)
+	for errors.Is(err, fabric.ErrTooMany) && b.expire(b.richest(a)) { // the element's other keys are more than was thought
+		k, err = b.el.Narrow(root, off, size, a.rights)
 	}
 	if err != nil {
 		return k, err
 	}
-	s := b.by[who]
+	s := b.by[a.who]
 	if s == nil {
 		s = new(share)
-		b.by[who] = s
+		b.by[a.who] = s
 	}
-	own := &given{key: k, of: g, holding: h}
-	if ages {
-		own.age = s.old.PushBack(own)
+	own := &given{key: k, of: g, holding: h, ages: a.ages}
+	if a.ages != never {
+		own.age = s.old[a.ages].PushBack(own)
+		a.n++
 	}
 	g[h], b.all, s.n = own, b.all+1, s.n+1
 	return k, nil
 }
 
-// room makes room for one more key of a principal.
-func (b *keys) room(who string) error {
-	s := b.by[who]
-	if s != nil && s.n >= b.principal && !b.expire(s) {
-		return fmt.Errorf("%w: %q has %d keys to regions here, the most that one principal can have, one for each extent: destroy regions, or have the node's operator raise Limits.PrincipalKeys",
-			pool.ErrMemory, who, s.n)
+// room makes room for one more key of an answer.
+func (b *keys) room(a *answer) error {
+	s := b.by[a.who]
+	if s != nil && s.n >= b.principal && !b.expire(b.oldest(s, a)) {
+		return fmt.Errorf("%w: %q has %d keys to its regions, and to what it asks for, here, the most that one principal can have, one for each extent: destroy regions, or have the node's operator raise Limits.PrincipalKeys",
+			pool.ErrMemory, a.who, s.n)
 	}
 	if b.all < b.most {
 		return nil
 	}
-	if s == nil || s.n*len(b.by) <= b.all { // it has less than a fair share
-		s = b.richest()
+	var old *given
+	if s != nil && s.n*len(b.by) > b.all { // it has more than a fair share
+		old = b.oldest(s, a)
 	}
-	if !b.expire(s) && !b.expire(b.richest()) {
-		return fmt.Errorf("%w: %d keys to regions are given here, the most there can be, one for each extent and principal: destroy regions, or have the node's operator raise Limits.Keys", pool.ErrMemory, b.all)
+	if !b.expire(old) && !b.expire(b.richest(a)) {
+		return fmt.Errorf("%w: %d keys are given here, the most there can be, one for each extent and principal, and none is to another's region or item: destroy regions, or have the node's operator raise Limits.Keys",
+			pool.ErrMemory, b.all)
 	}
 	return nil
 }
 
-// richest is the principal with most keys, of those that have any that age; nil: there is none.
-func (b *keys) richest() (most *share) {
-	for _, s := range b.by {
-		if s.old.Len() > 0 && (most == nil || s.n > most.n) {
-			most = s
+// oldest is the key that a principal gives up first, and none of a's; nil: there is none.
+func (b *keys) oldest(s *share, a *answer) *given {
+	for kind := range s.old {
+		n := s.old[kind].Len()
+		if ages(kind) == a.ages && s == b.by[a.who] {
+			n -= a.n // those are at the back
+		}
+		if n > 0 {
+			return s.old[kind].Front().Value.(*given)
 		}
 	}
-	return most
+	return nil
 }
 
-// expire ends the oldest of a principal's keys that age, and reports whether there was one.
-func (b *keys) expire(s *share) bool {
-	if s == nil || s.old.Len() == 0 {
+// richest is the oldest key of the principal with most, of those that have any that age; nil: there is none.
+func (b *keys) richest(a *answer) (old *given) {
+	most := 0
+	for _, s := range b.by {
+		if k := b.oldest(s, a); k != nil && s.n > most {
+			most, old = s.n, k
+		}
+	}
+	return old
+}
+
+// expire ends a key that ages, and reports whether there was one.
+func (b *keys) expire(k *given) bool {
+	if k == nil {
 		return false
 	}
-	k := s.old.Front().Value.(*given)
 	b.end(k)
 	return true
 }
@@ -122,12 +161,35 @@ func (b *keys) forget(k *given) {
 	delete(k.of, k.holding)
 	s := b.by[k.who]
 	if k.age != nil {
-		s.old.Remove(k.age)
+		s.old[k.ages].Remove(k.age)
 	}
 	b.all--
 	if s.n--; s.n == 0 {
 		delete(b.by, k.who)
 	}
+}
+
+// spareHolders are so few that nobody looks which of them have keys still.
+const spareHolders = 16
+
+// hold notes who is given keys of rings, and returns the map that has it. Those who have none any more, as theirs have aged, are forgotten once they are
+// the most.
+func hold(holders map[string]cluster.Principal, who cluster.Principal, rings iter.Seq[ring]) map[string]cluster.Principal {
+	holders[who.Name] = who
+	n := spareHolders
+	for g := range rings {
+		n += len(g)
+	}
+	if len(holders) <= 2*n {
+		return holders
+	}
+	have := map[string]cluster.Principal{who.Name: who}
+	for g := range rings {
+		for h := range g {
+			have[h.who] = holders[h.who]
+		}
+	}
+	return have
 }
 
 // sweep ends the keys that allow more than their holders may do now.

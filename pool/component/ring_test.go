@@ -82,7 +82,7 @@ func TestHoldersBounded(t *testing.T) {
 }
 
 // TestKeysAge: a principal that has its share loses the key that it has not asked for longest. Where all keys are given, the principal with most
-// gives; who has less than its fair share keeps what it has. Keys to regions do not age.
+// gives; who has less than its fair share keeps what it has. Keys to regions of one's own do not age.
 func TestKeysAge(t *testing.T) {
 	c, _ := newComponent(t, 1<<30, Limits{Keys: 122, PrincipalKeys: 60})
 	ref, numbers := shelf(t, c, 90)
@@ -148,5 +148,95 @@ func TestKeysOfRegions(t *testing.T) {
 	must(t, c.Destroy(ann, pool.NameRequest{Name: "r0"}))
 	if _, err := c.Create(ann, nil, &pool.CreateRequest{Name: "next", Size: 1}); err != nil {
 		t.Errorf("after one was destroyed: %v", err)
+	}
+}
+
+// TestRegionKeysAge: whoever looks up more regions of others than it may have keys loses the key that it asked for longest ago, keys to items first. Owners keep
+// the keys to their own regions. All keys of one answer are good.
+func TestRegionKeysAge(t *testing.T) {
+	c, _ := newComponent(t, 1<<30, Limits{Keys: 200, PrincipalKeys: 10})
+	good := func(table *pool.Table) (n int) {
+		t.Helper()
+		for _, p := range table.Parts {
+			k, err := fabric.DecodeKey(p.Key)
+			must(t, err)
+			if c.el.Holds(k) {
+				n++
+			}
+		}
+		return n
+	}
+	lookup := func(who cluster.Principal, ref pool.NameRequest) *pool.Table {
+		t.Helper()
+		table, err := c.Lookup(who, nil, &pool.LookupRequest{NameRequest: ref})
+		must(t, err)
+		if good(table) != len(table.Parts) {
+			t.Fatalf("%d of the %d keys to region %v that %s was given just now are good", good(table), len(table.Parts), ref, who.Name)
+		}
+		return table
+	}
+	var own []*pool.Table
+	var refs []pool.NameRequest
+	for i := range 14 {
+		owner := []cluster.Principal{ann, reader(1)}[i%2]
+		owner.Caps |= cluster.CapWrite
+		table, err := c.Create(owner, nil, &pool.CreateRequest{Name: fmt.Sprint("r", i), Size: 4096})
+		must(t, err)
+		own, refs = append(own, table), append(refs, pool.NameRequest{Region: table.Region})
+		must(t, c.Grant(owner, &pool.GrantRequest{NameRequest: refs[i], To: cluster.Everyone, Rights: "r"}))
+	}
+	it, err := c.CreateItem(ann, &pool.ItemCreateRequest{NameRequest: refs[0], Size: 64})
+	must(t, err)
+	item := key(t, c, bob, refs[0], it.Number)
+	var his []*pool.Table
+	for i := range 9 {
+		his = append(his, lookup(bob, refs[i]))
+	}
+	lookup(bob, refs[0])
+	his = append(his, lookup(bob, refs[9]))
+	if c.el.Holds(item) || good(his[0]) != 1 || good(his[1]) != 1 {
+		t.Error("at the bound a key to a region ended, and there was one to an item")
+	}
+	lookup(bob, refs[10])
+	if good(his[0]) != 1 || good(his[1]) != 0 || good(his[2]) != 1 {
+		t.Error("the key that ended is not the one that bob had asked for longest ago")
+	}
+	for range 3 {
+		for _, ref := range refs {
+			lookup(bob, ref)
+		}
+	}
+	maker := reader(2)
+	maker.Caps |= cluster.CapWrite
+	big := pool.NameRequest{Name: "big"}
+	_, err = c.Create(maker, nil, &pool.CreateRequest{Name: big.Name, Size: 1 << 16})
+	must(t, err)
+	must(t, c.Grant(maker, &pool.GrantRequest{NameRequest: big, To: cluster.Everyone, Rights: "r"}))
+	for i := range uint64(9) {
+		_, err := c.Resize(maker, &pool.ResizeRequest{NameRequest: big, Size: (i + 2) << 16})
+		must(t, err)
+	}
+	if table := lookup(bob, big); len(table.Parts) != 10 { // as many as bob may have keys
+		t.Fatalf("%d extents, want 10", len(table.Parts))
+	}
+	c.keys.principal = 9
+	if _, err := c.Lookup(reader(3), nil, &pool.LookupRequest{NameRequest: big}); !errors.Is(err, pool.ErrMemory) || !strings.Contains(err.Error(), "Limits.PrincipalKeys") {
+		t.Errorf("a region of more extents than a principal may have keys: %v", err)
+	}
+	for i := range 300 { // of more principals than there are keys
+		lookup(reader(10+i), refs[1])
+	}
+	if n := len(c.regions[refs[1].Region].holders); n > 600 || c.keys.all > 200 {
+		t.Errorf("%d keys, and %d principals are remembered", c.keys.all, n)
+	}
+	for i, table := range own {
+		if good(table) != 1 {
+			t.Errorf("the owner of region %d lost its key", i)
+		}
+	}
+	last := lookup(reader(309), refs[1])
+	must(t, c.Grant(reader(1), &pool.GrantRequest{NameRequest: refs[1], To: cluster.Everyone, Rights: "none"}))
+	if good(last) != 0 {
+		t.Error("a right was taken away, and its key stays")
 	}
 }

@@ -13,6 +13,10 @@ func (c *Cache) apply(effects []effect) {
 	for _, e := range effects {
 		r := &c.rooms[e.first/roomPages]
 		s := r.s
+		if r.share != nil {
+			c.applyShared(r.share, c.offset(e.first), e)
+			continue
+		}
 		if s == nil {
 			continue // its process has ended
 		}
@@ -34,23 +38,19 @@ func (c *Cache) apply(effects []effect) {
 			s.faults.Protect(addr, size, false)
 		case wake:
 			s.faults.Wake(addr, size)
-		case save:
+		case save, send:
 			err = c.save(s, addr, offset, e)
 		case fetch:
 			c.start(int(e.transfer), flight{s: s, off: uint64(e.first) * PageBytes, size: size})
 		case place, placeProtected:
 			err = c.place(s, addr, e)
-		case send:
-			err = c.send(s, addr, offset, e)
-		case keep:
-			err = c.put(s, offset, e)
-		case keepFar:
-			err = c.putFar(s, offset, e)
+		case keep, keepFar:
+			err = c.store(s.window, offset, windowBytes, e)
 		case await:
 			c.want(1 << e.transfer)
 		case stall: // answer sees it
 		case drop:
-			s.punch(offset, size)
+			punch(s.window, offset, size)
 		case poison:
 			s.poison(addr, size)
 		}
@@ -70,11 +70,13 @@ func (c *Cache) fill(s *session, addr uint64, e effect) error {
 	return c.moving.err
 }
 
-// moving is a run on its way: what copyIn and readOut need, which are made once so that a miss allocates nothing.
+// moving is a run on its way: what copyIn, writeIn and readOut need, which are made once so that a miss allocates nothing.
 type moving struct {
 	s       *session
 	addr    uint64 // in the program
-	offset  uint64 // in the window
+	file    int    // the window, or a share
+	offset  uint64 // in the file
+	end     uint64 // of the file
 	protect bool
 	err     error
 }
@@ -83,31 +85,44 @@ func (m *moving) copyIn(mem []byte) {
 	m.err = m.s.install(m.addr, len(mem), func(n int) (int, error) { return m.s.faults.Copy(m.addr+uint64(n), mem[n:], m.protect) })
 }
 
+// writeIn puts a share's bytes into its file.
+func (m *moving) writeIn(mem []byte) {
+	mem = mem[:min(uint64(len(mem)), m.end-m.offset)]
+	if n, err := unix.Pwrite(m.file, mem, int64(m.offset)); n != len(mem) || err != nil {
+		m.err = fmt.Errorf("excache: write %d bytes of a share: %d, %w", len(mem), n, err)
+	}
+}
+
 func (m *moving) readOut(mem []byte) {
-	if n, err := unix.Pread(m.s.window, mem, int64(m.offset)); n != len(mem) || err != nil {
+	mem = mem[:min(uint64(len(mem)), m.end-m.offset)]
+	if n, err := unix.Pread(m.file, mem, int64(m.offset)); n != len(mem) || err != nil {
 		m.err = fmt.Errorf("excache: read %d bytes of a window: %d, %w", len(mem), n, err)
 	}
 }
 
-// save protects pages, reads them into the store, and only then takes them away. Writers wait meanwhile; when they go on
-// they find the pages missing.
+// save protects pages, stores them, and only then takes them away. Writers wait meanwhile; when they go on they find the pages missing. Where the store
+// is not mapped, who wants them meanwhile gets them from the transfer's buffer.
 func (c *Cache) save(s *session, addr, offset uint64, e effect) error {
 	size := int(e.n) * PageBytes
 	if err := s.faults.Protect(addr, size, true); err != nil {
 		return err
 	}
-	err := c.put(s, offset, e)
+	err := c.store(s.window, offset, windowBytes, e)
 	if err == nil {
-		s.punch(offset, size)
+		punch(s.window, offset, size)
 	}
 	return err
 }
 
-// put reads pages straight into where the store's bytes are mapped.
-func (c *Cache) put(s *session, offset uint64, e effect) error {
-	c.moving = moving{s: s, offset: offset}
-	err := c.config.Store.Access(uint64(e.first)*PageBytes, int(e.n)*PageBytes, c.readOut)
-	if err != nil && c.moving.err == nil {
+// store reads pages of a file, up to its end, straight into where the store's bytes are mapped, or into a transfer's buffer, and starts to put that.
+func (c *Cache) store(file int, offset, end uint64, e effect) error {
+	size := int(e.n) * PageBytes
+	c.moving = moving{file: file, offset: offset, end: end}
+	if e.kind == send || e.kind == keepFar {
+		if c.readOut(c.flights.buffer(int(e.transfer))[:size]); c.moving.err == nil {
+			c.start(int(e.transfer), flight{s: c.rooms[e.first/roomPages].s, put: true, off: uint64(e.first) * PageBytes, size: size})
+		}
+	} else if err := c.config.Store.Access(uint64(e.first)*PageBytes, size, c.readOut); err != nil && c.moving.err == nil {
 		return &lostError{err}
 	}
 	return c.moving.err
@@ -154,7 +169,9 @@ func (c *Cache) lose(err error) {
 	}
 	c.lost = fmt.Errorf("%w: %w", ErrLost, err)
 	for r := range c.rooms {
-		c.core.Lose(r)
+		if c.rooms[r].share == nil {
+			c.core.Lose(r)
+		}
 	}
 	c.tell(c.lost)
 }
@@ -205,8 +222,8 @@ func (s *session) poison(addr uint64, size int) {
 	s.faults.Poison(addr, size)
 }
 
-// punch takes pages out of the window's file, and so out of the program's page table.
-func (s *session) punch(offset uint64, size int) {
-	for unix.Fallocate(s.window, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(offset), int64(size)) == unix.EINTR {
+// punch takes pages out of a window's or share's file, and so out of programs' page tables.
+func punch(file int, offset uint64, size int) {
+	for unix.Fallocate(file, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(offset), int64(size)) == unix.EINTR {
 	}
 }

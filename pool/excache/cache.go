@@ -19,6 +19,8 @@ type Config struct {
 	// MinBytes is from how large an allocation a program takes it from the window; 0 is 128 KiB, as malloc's own threshold.
 	MinBytes int64
 	Store    Store
+	// Shares are what processes can map by name, besides memory of their own.
+	Shares []Share
 	// Told hears once when remote memory is gone (ErrLost), once when there is no more (ErrFull), and which process cannot be served
 	// (ErrProgram). The cache may be held meanwhile: it must not be called.
 	Told func(error)
@@ -61,7 +63,10 @@ type Cache struct {
 	flights
 	ranges  []Range      // of a discard
 	copyIn  func([]byte) // moving's methods
+	writeIn func([]byte)
 	readOut func([]byte)
+	shares  []*share // all there will be
+	by      *stalled // the fault that is answered, if it is one of a share
 	lost    error
 	closed  bool
 	serving sync.WaitGroup
@@ -71,9 +76,10 @@ type Cache struct {
 	refused bool   // it was told that there is no more room
 }
 
-// room is who has a room of the store, and where in its window.
+// room is who has a room of the store, and where in its window or file.
 type room struct {
 	s      *session
+	share  *share
 	offset uint64
 }
 
@@ -87,7 +93,7 @@ func New(config Config) (*Cache, error) {
 	}
 	c := &Cache{config: config, core: NewCore(int(config.LocalBytes / PageBytes)), sessions: map[*session]struct{}{}, ranges: make([]Range, 0, discardRanges)}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.copyIn, c.readOut = c.moving.copyIn, c.moving.readOut
+	c.copyIn, c.writeIn, c.readOut = c.moving.copyIn, c.moving.writeIn, c.moving.readOut
 	var err error
 	if c.fresh, err = anonymous(nearPages*PageBytes, unix.MAP_POPULATE); err != nil {
 		return nil, err
@@ -95,6 +101,11 @@ func New(config Config) (*Cache, error) {
 	if err := c.flights.init(); err != nil {
 		unix.Munmap(c.fresh)
 		return nil, err
+	}
+	for _, s := range config.Shares {
+		if err := c.share(s); err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
 	}
 	return c, nil
 }
@@ -121,12 +132,16 @@ func (c *Cache) Close() error {
 		all = append(all, s)
 	}
 	c.mu.Unlock()
+	c.flushAll(func(*share) bool { return true }) // those that live still may have changed it
 	c.cancel()
 	for _, s := range all {
 		s.conn.Close()
 	}
 	c.serving.Wait()
 	c.land()
+	for _, sh := range c.shares {
+		sh.close(c.config.Store)
+	}
 	return errors.Join(unix.Munmap(c.fresh), unix.Munmap(c.buffers))
 }
 
@@ -178,20 +193,13 @@ func (c *Cache) take(s *session) error {
 		defer c.mu.Unlock()
 		return c.lost
 	}
-	r := len(c.rooms)
-	if i := c.vacant(); i >= 0 {
-		r = c.free[i]
-		c.free = slices.Delete(c.free, i, i+1)
-	} else if r == maxRooms {
-		c.mu.Unlock()
-		return fmt.Errorf("%w: %d rooms of %d bytes are the most", ErrFull, maxRooms, RoomBytes)
-	} else {
-		c.rooms = append(c.rooms, room{})
-		c.core.AddRoom(r)
-	}
+	r, err := c.roomFor()
 	c.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	// The store may take long, and faults go on meanwhile.
-	err := c.config.Store.Take(c.ctx, r)
+	err = c.config.Store.Take(c.ctx, r)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil {
@@ -209,10 +217,25 @@ func (c *Cache) take(s *session) error {
 		c.free = append(c.free, r)
 		return net.ErrClosed
 	}
-	c.rooms[r] = room{s, uint64(len(s.rooms)) * RoomBytes}
+	c.rooms[r] = room{s: s, offset: uint64(len(s.rooms)) * RoomBytes}
 	s.rooms = append(s.rooms, r)
 	c.core.Own(r, s.number, !c.config.Store.Mapped(r))
 	return nil
+}
+
+// roomFor finds a room for somebody, or makes one more; c.mu is held.
+func (c *Cache) roomFor() (int, error) {
+	r := len(c.rooms)
+	if i := c.vacant(); i >= 0 {
+		r = c.free[i]
+		c.free = slices.Delete(c.free, i, i+1)
+	} else if r == maxRooms {
+		return 0, fmt.Errorf("%w: %d rooms of %d bytes are the most", ErrFull, maxRooms, RoomBytes)
+	} else {
+		c.rooms = append(c.rooms, room{})
+		c.core.AddRoom(r)
+	}
+	return r, nil
 }
 
 // vacant finds a free room in c.free; -1: there is none. A room that is being discarded is left alone: the request, made again, would reach
@@ -228,9 +251,15 @@ func (c *Cache) vacant() int {
 
 // end takes all of a session's rooms back; its process is gone. An error says that it is not.
 func (c *Cache) end(s *session) error {
+	if s.fork != nil {
+		c.parted(s) // the child may be there
+	}
 	c.mu.Lock()
 	s.ended = true
 	err := c.disown(s)
+	c.mu.Unlock()
+	c.unviewed(s, 0, ^uint64(0))
+	c.mu.Lock()
 	rooms := s.rooms
 	for _, r := range rooms {
 		c.core.Free(uint32(r)*roomPages, roomPages) // the window's file goes as a whole
@@ -283,14 +312,18 @@ func (s *session) page(offset uint64) (uint32, bool) {
 	return uint32(s.rooms[i])*roomPages + uint32(offset%RoomBytes/PageBytes), true
 }
 
-// fault answers a fault at an offset of s's window; c.mu is held.
-func (c *Cache) fault(s *session, offset uint64, write, minor bool) {
-	p, ok := s.page(offset)
+// fault answers a fault of s at an address; c.mu is held.
+func (c *Cache) fault(s *session, addr uint64, write, minor bool) {
+	v := s.viewAt(addr)
+	p, ok := s.page(addr - s.base)
+	if v != nil {
+		p, ok = v.share.page(v.off + addr - v.addr)
+	}
 	if !ok {
-		s.poison(s.base+offset, PageBytes) // never allocated: a stray pointer
+		s.poison(addr, PageBytes) // never allocated: a stray pointer
 		return
 	}
-	c.answer(stalled{s, p, write, minor})
+	c.answer(stalled{s, v, addr, p, write, minor})
 }
 
 // freed tells the core about n bytes of s's window that the program gave up; c.mu is held.

@@ -32,7 +32,12 @@
 // The loop that asked for a page waits for the store itself, as long as nobody else has anything to ask (loop.go). Where the store is mapped
 // pages are copied straight from it and to it, and nothing is ever on its way.
 //
-// A fork (fork.go) has writes wait until what is local is in the store; then the store copies rooms, and what the parent writes does not leave until it has.
+// A fork (fork.go) has writes wait until what is local is in the store and the system has forked; then the store copies rooms, and what the parent writes does not
+// leave until it has. The child begins after that.
+//
+// A share (share.go) is memory that processes map by name. It has rooms as processes have, and one file; a view is a process's mapping of it, with faults of its
+// own. Its pages are written to the file, and then put into the page table of whoever asked: other views take a minor fault. Writers are in one process, so
+// only its views are protected before a page leaves.
 //
 // # Errors
 //

@@ -147,7 +147,7 @@ func TestDiscardOfLost(t *testing.T) {
 	defer c.end(s)
 	c.mu.Lock()
 	c.core.Put(2000, 1)
-	c.stalls = append(c.stalls, stalled{s, 2000, false, false})
+	c.stalls = append(c.stalls, stalled{s: s, page: 2000})
 	c.mu.Unlock()
 	discarding(c, s)
 	for until := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -169,7 +169,7 @@ func TestDiscardAwaits(t *testing.T) {
 	defer c.end(s)
 	c.mu.Lock()
 	c.core.Put(2000, 1)
-	c.stalls = append(c.stalls, stalled{s, 2000, false, false})
+	c.stalls = append(c.stalls, stalled{s: s, page: 2000})
 	c.mu.Unlock()
 	discarding(c, s)
 	for until := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {

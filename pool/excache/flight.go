@@ -17,6 +17,7 @@ type flights struct {
 	wanted    atomic.Uint64 // somebody waits for one of them to end
 	waits     atomic.Bool   // a goroutine does: it reaps
 	forgotten atomic.Uint64 // discards that have ended, ever
+	answered  stalled       // what by points to
 	stalls    []stalled     // faults that wait until any has ended
 	again     []stalled     // the same, while they are answered
 	looked    time.Time     // when silence was looked for last
@@ -35,6 +36,8 @@ type flight struct {
 // stalled is a fault that could not be answered yet.
 type stalled struct {
 	s             *session
+	view          *view // of a share, nil: the window
+	addr          uint64
 	page          uint32
 	write, inFile bool
 }
@@ -61,13 +64,18 @@ func (c *Cache) want(set uint64) { c.wanted.Store(c.wanted.Load() | set) }
 
 // answer answers a fault, or keeps it until there is room.
 func (c *Cache) answer(f stalled) {
+	if f.view != nil {
+		c.answered = f
+		c.by = &c.answered // which allocates nothing
+	}
 	effects := c.core.Fault(f.page, f.write, f.inFile)
 	c.apply(effects)
+	c.by = nil
 	if n := len(effects); n == 0 || effects[n-1].kind != stall {
 		return
 	}
 	if len(c.stalls) == maxStalled {
-		f.s.faults.Wake(f.s.base+c.offset(f.page), PageBytes)
+		f.s.faults.Wake(f.addr, PageBytes)
 		return
 	}
 	c.stalls = append(c.stalls, f)
@@ -104,31 +112,6 @@ func (c *Cache) place(s *session, addr uint64, e effect) error {
 	c.moving = moving{s: s, addr: addr, protect: e.kind == placeProtected}
 	c.copyIn(b)
 	return c.moving.err
-}
-
-// send protects pages, reads them into the transfer's buffer, takes them away and starts to put the buffer. Who wants them meanwhile gets
-// them from there.
-func (c *Cache) send(s *session, addr, offset uint64, e effect) error {
-	size := int(e.n) * PageBytes
-	if err := s.faults.Protect(addr, size, true); err != nil {
-		return err
-	}
-	err := c.putFar(s, offset, e)
-	if err == nil {
-		s.punch(offset, size)
-	}
-	return err
-}
-
-// putFar reads pages into the transfer's buffer and starts to put it.
-func (c *Cache) putFar(s *session, offset uint64, e effect) error {
-	size := int(e.n) * PageBytes
-	c.moving = moving{s: s, offset: offset}
-	if c.readOut(c.flights.buffer(int(e.transfer))[:size]); c.moving.err != nil {
-		return c.moving.err
-	}
-	c.start(int(e.transfer), flight{s: s, put: true, off: uint64(e.first) * PageBytes, size: size})
-	return nil
 }
 
 // reap ends what has ended, and answers who waited for it.
@@ -192,7 +175,11 @@ func (c *Cache) landed(i int, now time.Time, err error) {
 		c.apply(c.core.Ended(uint8(i)))
 		return
 	}
-	c.lose(&lostError{err})
+	if sh := c.rooms[c.all[i].off/RoomBytes].share; sh != nil {
+		c.loseShare(sh, err)
+	} else {
+		c.lose(&lostError{err})
+	}
 	c.apply(c.core.Failed(uint8(i)))
 }
 
@@ -201,7 +188,7 @@ func (c *Cache) resume() {
 	c.apply(c.core.Resume())
 	c.stalls, c.again = c.again[:0], c.stalls
 	for _, f := range c.again {
-		if c.rooms[f.page/roomPages].s == f.s {
+		if r := &c.rooms[f.page/roomPages]; r.s == f.s || r.share != nil && !f.s.ended {
 			c.answer(f)
 		}
 	}

@@ -4,20 +4,32 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// fork gives another session, whose process is just being forked and has not said hello yet, a copy of s's window. The answer is an errno.
-// The copy is of one moment: what other threads of the process write waits until all is in the store. The store copies it there, and meanwhile
-// the process goes on; but what it writes does not leave. Other processes are served all the time.
+// forkUnderWay is a fork whose processes have not both said that they go on.
+type forkUnderWay struct {
+	child    *session
+	from, to []int
+	ranges   [][]Range   // of each room
+	timer    *time.Timer // ends the wait of writers
+	released bool        // it has ended
+}
+
+// fork gives another session, whose process is about to be forked and has not said hello yet, a copy of s's window. The answer is an errno.
+//
+// The copy is of the moment of the system's fork. Other threads' writes wait from here until parted, which comes after that: so what lies outside the window, which
+// the system copies, is of the same moment. The store has all bytes then; it copies them when the threads have gone on, and the child waits for that before it does anything.
 func (c *Cache) fork(s *session, number uint64) uint64 {
 	c.mu.Lock()
 	var child *session
 	for other := range c.sessions {
-		if other.number == number && other.base == 0 && !other.forked && other != s {
+		if other.number == number && other.base == 0 && !other.forked && other != s && s.fork == nil {
 			child = other
 			child.forked = true // nobody else gives it anything
+			child.copied = make(chan unix.Errno, 1)
 		}
 	}
 	c.mu.Unlock()
@@ -27,56 +39,114 @@ func (c *Cache) fork(s *session, number uint64) uint64 {
 	if status := c.takeUpTo(child, uint64(len(s.rooms))*RoomBytes); status != 0 {
 		return status
 	}
-	err := c.clone(s, child)
-	if err == nil {
-		return 0
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if child.ended {
-		return uint64(unix.ESRCH)
+	f := &forkUnderWay{child: child, from: s.rooms, to: child.rooms} // s's grow by its own calls, of which this is one
+	if err := c.stop(s, f); err != nil {
+		return uint64(c.unforked(f, err))
 	}
-	if errors.Is(err, ErrLost) {
-		c.lose(&lostError{err})
-	}
-	return uint64(unix.ENOMEM)
+	s.fork = f
+	// The thread that forks may wait for a lock of the C library that a thread has which waits for us. So this ends, and the child sees what was there before.
+	f.timer = time.AfterFunc(silence, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.release(f)
+	})
+	return 0
 }
 
-func (c *Cache) clone(s, child *session) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	from, to := s.rooms, child.rooms // s's grow by its own calls, of which this is one
-	if len(from) > len(to) {
+// stop has writes to s's window wait, until the store has all that is local.
+func (c *Cache) stop(s *session, f *forkUnderWay) (err error) {
+	if len(f.from) > len(f.to) {
 		return unix.ESRCH
 	}
-	runs := c.core.Still(from)
-	defer func() { c.cloned(s, runs) }()
+	runs := c.core.Still(f.from)
+	defer func() {
+		if err != nil {
+			c.cloned(f.from, runs, func(offset uint64) { s.faults.Protect(s.base+offset, PageBytes, false) })
+		}
+	}()
 	for _, e := range runs {
 		if err := s.faults.Protect(s.base+c.offset(e.first), int(e.n)*PageBytes, true); err != nil {
 			return err
 		}
 	}
-	if err := c.keepAll(from, runs); err != nil {
+	if err := c.keepAll(f.from, runs); err != nil {
 		return err
 	}
-	runs = nil
-	if child.ended {
+	if f.child.ended {
 		return unix.ESRCH
 	}
-	all := make([][]Range, len(from))
-	for i, r := range from {
-		var err error
-		if all[i], err = c.core.Clone(r, to[i]); err != nil {
+	for i, r := range f.from {
+		ranges, err := c.core.Clone(r, f.to[i])
+		if err != nil {
 			return err
 		}
-	}
-	c.goOn() // who writes
-	for i, ranges := range all {
-		if err := c.copyRoom(child, from[i], to[i], ranges); err != nil {
-			return err
-		}
+		f.ranges = append(f.ranges, ranges)
 	}
 	return nil
+}
+
+// release lets the threads of a process that forks go on; c.mu is held.
+func (c *Cache) release(f *forkUnderWay) {
+	if !f.released {
+		f.released = true
+		c.core.GoOn(f.from)
+		c.goOn()
+	}
+}
+
+// parted says that the system has forked s, or refused to. The store copies now; the answer is an errno, which the child hears too.
+func (c *Cache) parted(s *session) uint64 {
+	f := s.fork
+	if f == nil {
+		return uint64(unix.EINVAL)
+	}
+	s.fork = nil
+	f.timer.Stop()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.release(f)
+	var err error
+	for i, ranges := range f.ranges {
+		if err == nil {
+			err = c.copyRoom(f.child, f.from[i], f.to[i], ranges)
+		}
+	}
+	c.cloned(f.from, nil, nil)
+	errno := unix.Errno(0)
+	if err != nil && !f.child.ended { // one that has ended was killed, or never began
+		errno = c.unforked(f, err)
+	}
+	f.child.copied <- errno
+	return uint64(errno)
+}
+
+// unforked says why there is no copy; c.mu is held.
+func (c *Cache) unforked(f *forkUnderWay, err error) unix.Errno {
+	if f.child.ended {
+		return unix.ESRCH
+	}
+	if errors.Is(err, ErrLost) {
+		c.lose(&lostError{err})
+	}
+	return unix.ENOMEM
+}
+
+// awaitCopy waits until a forked child has its bytes; the answer is an errno.
+func (c *Cache) awaitCopy(s *session) unix.Errno {
+	c.mu.Lock()
+	copied := s.copied
+	c.mu.Unlock()
+	if copied == nil {
+		return 0
+	}
+	select {
+	case errno := <-copied:
+		return errno
+	case <-c.ctx.Done():
+		return unix.ESRCH
+	}
 }
 
 // copyRoom has the store copy to a room of a child that has not ended, which keeps it so long. c.mu is held, but not meanwhile.
@@ -98,7 +168,9 @@ func (c *Cache) keepAll(rooms []int, runs []effect) error {
 	var p patience
 	defer p.end()
 	for i := 0; ; {
-		if err := errors.Join(c.lost, c.ctx.Err()); err != nil {
+		if len(rooms) > 0 && c.core.gone[rooms[0]] {
+			return ErrLost // which was told
+		} else if err := c.ctx.Err(); err != nil {
 			return err
 		}
 		if i < len(runs) {
@@ -120,13 +192,13 @@ func (c *Cache) keepAll(rooms []int, runs []effect) error {
 	}
 }
 
-// cloned lets s go on as ever, with runs that were protected and may not have been kept; c.mu is held.
-func (c *Cache) cloned(s *session, runs []effect) {
-	c.core.Cloned(s.rooms)
+// cloned lets writers to rooms go on as ever, with runs that were protected and may not have been kept; c.mu is held.
+func (c *Cache) cloned(rooms []int, runs []effect, unprotect func(offset uint64)) {
+	c.core.Cloned(rooms)
 	for _, e := range runs {
 		for p := e.first; p < e.first+e.n; p++ {
 			if c.core.pages[p].state == dirty {
-				s.faults.Protect(s.base+c.offset(p), PageBytes, false)
+				unprotect(c.offset(p))
 			}
 		}
 	}
@@ -141,7 +213,7 @@ func (c *Cache) goOn() {
 	}
 }
 
-// offset is where a page is in its session's window.
+// offset is where a page is in its session's window, or its share's file.
 func (c *Cache) offset(p uint32) uint64 {
 	return c.rooms[p/roomPages].offset + uint64(p%roomPages)*PageBytes
 }
@@ -249,9 +321,8 @@ func (c *Core) unsettled(rooms []int) bool {
 }
 
 // Clone makes the pages of room to those of room from, which is still and has all its bytes in the store, and says which of them the store is to copy.
-// Until Cloned what is written to room from does not leave.
+// It stays still.
 func (c *Core) Clone(from, to int) (ranges []Range, err error) {
-	c.forks[from] = copied
 	for i := range uint32(roomPages) {
 		a, b := &c.pages[uint32(from)*roomPages+i], &c.pages[uint32(to)*roomPages+i]
 		switch a.state {
@@ -269,6 +340,13 @@ func (c *Core) Clone(from, to int) (ranges []Range, err error) {
 		}
 	}
 	return ranges, nil
+}
+
+// GoOn lets writes to rooms go on. What is written does not leave until Cloned.
+func (c *Core) GoOn(rooms []int) {
+	for _, r := range rooms {
+		c.forks[r] = copied
+	}
 }
 
 // Cloned says that the store has copied rooms, or that it is not to.

@@ -86,7 +86,10 @@ func TestForkModel(t *testing.T) {
 			if all[i], err = w.core.Clone(r, child[i]); err != nil {
 				t.Fatal(err)
 			}
+			w.work(1, false)
 		}
+		w.core.GoOn(parent)
+		w.apply(slices.Clone(w.core.Resume()))
 		for i, r := range parent {
 			for _, g := range all[i] {
 				for p := g.Off / PageBytes; p < (g.Off+g.Size)/PageBytes; p++ {

@@ -178,8 +178,10 @@ func TestForkedChildEndsLate(t *testing.T) {
 	for _, r := range parent.rooms {
 		store.rooms[r][0] = 7
 	}
-	if status := c.fork(parent, child.number); unix.Errno(status) != unix.ESRCH {
-		t.Errorf("the fork of a child that is gone: %v", unix.Errno(status))
+	for what, status := range []uint64{c.fork(parent, child.number), c.parted(parent)} {
+		if status != 0 {
+			t.Errorf("answer %d of the fork of a child that is killed: %v", what, unix.Errno(status))
+		}
 	}
 	<-ended
 	for _, r := range other.rooms {
@@ -187,4 +189,40 @@ func TestForkedChildEndsLate(t *testing.T) {
 			t.Errorf("room %d is another process's, and has %#x of the parent's", r, b)
 		}
 	}
+}
+
+// TestForkStuck: a fork that the system does not get done does not hold up the threads for ever.
+func TestForkStuck(t *testing.T) {
+	c, parent := bare(t, &testStore{most: 10})
+	if err := c.take(parent); err != nil {
+		t.Fatal(err)
+	}
+	child := &session{window: -1, number: 3000}
+	c.mu.Lock()
+	c.sessions[child] = struct{}{}
+	c.mu.Unlock()
+	if status := c.fork(parent, child.number); status != 0 {
+		t.Fatal(unix.Errno(status))
+	}
+	page := uint32(parent.rooms[0]) * roomPages
+	stalls := func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		effects := c.core.Fault(page, true, false)
+		return effects[len(effects)-1].kind == stall
+	}
+	if !stalls() {
+		t.Error("a write does not wait for the fork")
+	}
+	parent.fork.timer.Reset(0) // silence is over
+	for until := time.Now().Add(time.Minute); stalls(); time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatal("a write waits still")
+		}
+	}
+	if status := c.parted(parent); status != 0 {
+		t.Error(unix.Errno(status))
+	}
+	c.end(child)
+	c.end(parent)
 }

@@ -166,7 +166,7 @@ func (c *Cache) answerAll(h *hand, n int) {
 	defer c.mu.Unlock()
 	for i := range h.events[:n] {
 		if e := &h.events[i]; e.Fault() {
-			c.fault(h.s, e.Addr-h.s.base, e.Write(), e.Minor())
+			c.fault(h.s, e.Addr, e.Write(), e.Minor())
 		}
 	}
 	c.reap()

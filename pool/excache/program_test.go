@@ -34,7 +34,7 @@ type rig struct {
 	errs    chan error
 }
 
-func newRig(t *testing.T, store *testStore, local int64) *rig {
+func newRig(t *testing.T, store *testStore, local int64, shares ...Share) *rig {
 	t.Helper()
 	if err := uffd.Probe(); err != nil && os.Getenv("CI") != "true" {
 		t.Skip(err)
@@ -52,7 +52,7 @@ func newRig(t *testing.T, store *testStore, local int64) *rig {
 	if _, err := r.shim.Write(shim.Library()); err != nil {
 		t.Fatal(err)
 	}
-	if r.Cache, err = New(Config{LocalBytes: local, Store: store, Told: func(err error) { r.errs <- err }}); err != nil {
+	if r.Cache, err = New(Config{LocalBytes: local, Store: store, Shares: shares, Told: func(err error) { r.errs <- err }}); err != nil {
 		t.Fatal(err)
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: r.socket, Net: "unix"})
@@ -122,7 +122,7 @@ func TestPrograms(t *testing.T) {
 	for name, mapped := range map[string]bool{"mapped": true, "fetched": false} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, &testStore{most: 10, mapped: mapped}, 2<<20)
-			for _, what := range []string{"sizes", "maps", "threads", "churn", "files", "forks"} {
+			for _, what := range []string{"sizes", "maps", "threads", "churn", "files", "forks", "moments"} {
 				t.Run(what, func(t *testing.T) {
 					before := r.Stats()
 					if got := r.run(t, r.program, what); got != "ok" {

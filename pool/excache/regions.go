@@ -16,19 +16,27 @@ import (
 // silence is how long a component may take for what it is asked before it counts as lost. A program that waits gets its SIGBUS within 5 s.
 const silence = 4 * time.Second
 
-// Regions is a Store at one component: each room is a leased region of its own, which goes with the client's connection.
+// Regions is a Store at one component: each room is a leased region of its own, which goes with the client's connection, or a part of what others have too.
 type Regions struct {
 	mu    sync.RWMutex
-	rooms []*pool.Region // nil: not taken
+	rooms []roomBytes
 	// forget is a region's Close, which asks the component, and waits for a while where that does not answer.
 	forget func(*pool.Region) error
 	create func(context.Context) (*pool.Region, error)
 	late   atomic.Bool // a create has not been answered in time
 	silent atomic.Bool // it did not: all others go with the connection
 
-	latest atomic.Pointer[pool.Region] // any that was taken
+	latest atomic.Pointer[pool.Memory] // any that was taken
 	under  sync.Mutex
 	ops    [Transfers]pool.Op // under way
+}
+
+// roomBytes is where a room's bytes are.
+type roomBytes struct {
+	mem    *pool.Memory // nil: the room is not taken
+	region *pool.Region // its own
+	off    uint64       // in mem
+	size   int          // fewer than RoomBytes at the end of what is shared
 }
 
 // lateTime is how long a region that comes too late is waited for. One that comes later goes with the connection.
@@ -67,7 +75,7 @@ func (s *Regions) Take(ctx context.Context, r int) error {
 		if a.err != nil {
 			return fmt.Errorf("%w: %w", ErrFull, a.err)
 		}
-		s.keep(r, a.region)
+		s.keep(r, roomBytes{mem: &a.region.Memory, region: a.region, size: RoomBytes})
 		return nil
 	case <-soon.Done():
 		s.late.Store(true)
@@ -81,37 +89,48 @@ func (s *Regions) Take(ctx context.Context, r int) error {
 	}
 }
 
-func (s *Regions) keep(r int, region *pool.Region) {
+// Share makes a Share of memory that is open here, and stays so.
+func (s *Regions) Share(name string, mem *pool.Memory, writable bool) Share {
+	return Share{Name: name, Size: mem.Size(), Writable: writable, Bind: func(r, part int) {
+		off := int64(part) * RoomBytes
+		s.keep(r, roomBytes{mem: mem, off: uint64(off), size: int(min(RoomBytes, mem.Size()-off))})
+	}}
+}
+
+func (s *Regions) keep(r int, b roomBytes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.rooms) <= r {
-		s.rooms = append(s.rooms, nil)
+		s.rooms = append(s.rooms, roomBytes{})
 	}
-	s.rooms[r] = region
-	s.latest.Store(region)
+	s.rooms[r] = b
+	s.latest.Store(b.mem)
 }
 
 // Release implements Store.
 func (s *Regions) Release(r int) {
 	s.mu.Lock()
-	region := s.rooms[r]
-	s.rooms[r] = nil
+	region := s.rooms[r].region
+	s.rooms[r] = roomBytes{}
 	s.mu.Unlock()
-	if !s.silent.Load() && s.forget(region) != nil {
+	if region != nil && !s.silent.Load() && s.forget(region) != nil {
 		s.silent.Store(true) // a program has many rooms, and the time would be theirs together
 	}
 }
 
-func (s *Regions) at(off uint64) (*pool.Region, uint64) {
+// at is where n bytes at an offset are: fewer at the end of what is shared.
+func (s *Regions) at(off uint64, n int) (mem *pool.Memory, at uint64, size int) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.rooms[off/RoomBytes], off % RoomBytes
+	r := &s.rooms[off/RoomBytes]
+	off %= RoomBytes
+	return r.mem, r.off + off, min(n, r.size-int(off))
 }
 
 func (s *Regions) room(r int) *pool.Region {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.rooms[r]
+	return s.rooms[r].region
 }
 
 // Clone implements Store: the component copies.
@@ -159,19 +178,20 @@ func lostOr(err error) error {
 func (s *Regions) Mapped(r int) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.rooms[r].MappedRun(0) >= RoomBytes
+	b := &s.rooms[r]
+	return b.mem.MappedRun(b.off) >= b.size
 }
 
 // Access implements Store.
 func (s *Regions) Access(off uint64, n int, fn func(mem []byte)) error {
-	region, at := s.at(off)
-	return region.Access(at, n, fn)
+	mem, at, n := s.at(off, n)
+	return mem.Access(at, n, fn)
 }
 
 // StartGet implements Store.
 func (s *Regions) StartGet(i int, p []byte, off uint64) {
-	region, at := s.at(off)
-	op := region.StartGet(p, at)
+	mem, at, n := s.at(off, len(p))
+	op := mem.StartGet(p[:n], at)
 	s.under.Lock()
 	defer s.under.Unlock()
 	s.ops[i] = op
@@ -179,8 +199,8 @@ func (s *Regions) StartGet(i int, p []byte, off uint64) {
 
 // StartPut implements Store.
 func (s *Regions) StartPut(i int, p []byte, off uint64) {
-	region, at := s.at(off)
-	op := region.StartPut(p, at)
+	mem, at, n := s.at(off, len(p))
+	op := mem.StartPut(p[:n], at)
 	s.under.Lock()
 	defer s.under.Unlock()
 	s.ops[i] = op

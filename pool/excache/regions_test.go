@@ -18,7 +18,7 @@ func TestReleaseOfLost(t *testing.T) {
 		return errors.New("no answer in time")
 	}
 	for range 64 {
-		s.rooms = append(s.rooms, new(pool.Region))
+		s.rooms = append(s.rooms, roomBytes{region: new(pool.Region)})
 	}
 	for r := range 64 {
 		s.Release(r)

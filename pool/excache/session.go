@@ -21,13 +21,18 @@ import (
 //	daemon to shim: magic, window bytes, least allocation, the session's number; with the window, the counters' page, the end that lives as long as the daemon
 //	shim to daemon: magic, base, pid, errno of what failed; with the userfaultfd
 //	shim to daemon: call, count, argument, 0; then count pairs of offset and bytes
-//	daemon to shim: errno, value
+//	daemon to shim: errno, value; to callOpen and callView with a descriptor
 const (
 	magic       = 0x314e555259524857 // "WHRYRUN1"
 	windowBytes = 256 << 30          // addresses, not memory
 	callTake    = 1                  // rooms up to the argument, in bytes
 	callFree    = 2                  // the pairs are ranges whose bytes are wanted no more
-	callFork    = 3                  // the session of the argument gets a copy of the window, before its hello
+	callFork    = 3                  // the session of the argument gets a copy of the window, before its hello; writes wait until callParted
+	callOpen    = 4                  // the pairs are a share's name, of as many bytes as the argument: the file that it is for programs
+	callView    = 5                  // three pairs, a share's device and file number, address and size, offset and whether to write: the file to map there
+	callUnview  = 6                  // the pair is an address and size: what was mapped there of shares is not any more
+	callParted  = 8                  // the system has forked the process
+	callSync    = 7                  // the same: what was changed of shares there is in the store
 	maxPairs    = 256
 	// faultsAtOnce are read from the kernel together.
 	faultsAtOnce = 16
@@ -42,14 +47,17 @@ type session struct {
 	counters []byte
 	faults   *uffd.FD
 	base     uint64
-	pid      int        // as it says
-	follow   bool       // its thread ids mean here what they mean to it
-	rooms    []int      // of its window, in order
-	ended    bool       // it takes no more rooms
-	forked   bool       // a process has asked for it to get its copy
-	filling  sync.Mutex // held while the store copies to its rooms: they are its own until then
-	life     int        // writing end of a pipe: when it closes the process is killed
-	stop     int        // eventfd that ends the fault loops
+	pid      int             // as it says
+	follow   bool            // its thread ids mean here what they mean to it
+	rooms    []int           // of its window, in order
+	views    []*view         // of shares
+	ended    bool            // it takes no more rooms
+	forked   bool            // a process has asked for it to get its copy
+	copied   chan unix.Errno // hears of the copy; nil: it gets none
+	fork     *forkUnderWay   // of its process; calls and end alone look at it
+	filling  sync.Mutex      // held while the store copies to its rooms: they are its own until then
+	life     int             // writing end of a pipe: when it closes the process is killed
+	stop     int             // eventfd that ends the fault loops
 	stopping atomic.Bool
 	turns
 	placed int // bytes of the last install that are there
@@ -182,7 +190,7 @@ func (c *Cache) greet(s *session) error {
 	c.mu.Lock()
 	s.base, s.pid = hello[1], int(hello[2])
 	c.mu.Unlock()
-	_, err = s.conn.Write(words(0, 0))
+	_, err = s.conn.Write(words(uint64(c.awaitCopy(s)), 0)) // with an error it ends by itself
 	return err
 }
 
@@ -244,28 +252,58 @@ func (c *Cache) calls(s *session) error {
 			return err
 		}
 		call, count, arg := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])
-		status := uint64(0)
-		switch {
-		case call == callTake && count == 0:
-			status = c.takeUpTo(s, arg)
-		case call == callFork && count == 0:
-			status = c.fork(s, arg)
-		case call == callFree && count <= maxPairs:
-			if _, err := io.ReadFull(s.conn, b[:16*count]); err != nil {
-				return err
-			}
-			for i := range count {
-				c.mu.Lock() // once for each range, so that faults need not wait for all
-				c.freed(s, binary.LittleEndian.Uint64(b[16*i:])&^(PageBytes-1), binary.LittleEndian.Uint64(b[16*i+8:])&^(PageBytes-1))
-				c.mu.Unlock()
-			}
-		default:
+		if count > maxPairs {
 			return fmt.Errorf("%w: it asks for call %d with %d pairs", ErrProgram, call, count)
 		}
-		if _, err := s.conn.Write(words(status, uint64(len(s.rooms))*RoomBytes)); err != nil {
+		pairs := b[:16*count]
+		if _, err := io.ReadFull(s.conn, pairs); err != nil {
+			return err
+		}
+		status, value, fd, err := c.call(s, call, arg, pairs)
+		if err != nil {
+			return err
+		}
+		var rights []byte
+		if fd >= 0 {
+			rights = unix.UnixRights(fd)
+		}
+		if _, _, err := s.conn.WriteMsgUnix(words(status, value), rights, nil); err != nil {
 			return nil
 		}
 	}
+}
+
+// call answers one: an errno, a value, a descriptor or -1.
+func (c *Cache) call(s *session, call, arg uint64, pairs []byte) (status, value uint64, fd int, err error) {
+	word := func(i int) uint64 { return binary.LittleEndian.Uint64(pairs[8*i:]) }
+	count := len(pairs) / 16
+	switch {
+	case call == callTake && count == 0:
+		status = c.takeUpTo(s, arg)
+	case call == callFork && count == 0:
+		status = c.fork(s, arg)
+	case call == callParted && count == 0:
+		status = c.parted(s)
+	case call == callFree:
+		for i := range count {
+			c.mu.Lock() // once for each range, so that faults need not wait for all
+			c.freed(s, word(2*i)&^(PageBytes-1), word(2*i+1)&^(PageBytes-1))
+			c.mu.Unlock()
+		}
+	case call == callOpen && arg <= uint64(len(pairs)):
+		status, value, fd = c.opened(string(pairs[:arg]))
+		return status, value, fd, nil
+	case call == callView && count == 3:
+		status, fd = c.viewed(s, word(0), word(1), view{addr: word(2), size: word(3), off: word(4), write: word(5) != 0})
+		return status, 0, fd, nil
+	case call == callUnview && count == 1:
+		c.unviewed(s, word(0), word(1))
+	case call == callSync && count == 1:
+		status = c.synced(s, word(0), word(1))
+	default:
+		return 0, 0, -1, fmt.Errorf("%w: it asks for call %d with %d pairs", ErrProgram, call, count)
+	}
+	return status, uint64(len(s.rooms)) * RoomBytes, -1, nil
 }
 
 // takeUpTo makes s's window usable up to an offset; the answer is an errno.

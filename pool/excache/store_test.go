@@ -29,6 +29,7 @@ type testStore struct {
 	fails     func(o *testOp) error // instead of being done
 	forgets   func(r int) error     // before a discard
 	clones    func()                // before a clone
+	gone      map[int]bool          // rooms that are lost
 }
 
 type testOp struct {
@@ -74,6 +75,12 @@ func (s *testStore) at(off uint64, n int) []byte {
 	return s.rooms[int(off/RoomBytes)][off%RoomBytes:][:n]
 }
 
+func (s *testStore) lost(off uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.gone[int(off/RoomBytes)]
+}
+
 func (s *testStore) Clone(_ context.Context, from, to int, ranges []Range) error {
 	if s.clones != nil {
 		s.clones()
@@ -114,6 +121,9 @@ func (s *testStore) Discard(_ context.Context, r int, ranges []Range) error {
 func (s *testStore) Mapped(int) bool { return s.mapped }
 
 func (s *testStore) Access(off uint64, n int, fn func([]byte)) error {
+	if s.lost(off) {
+		return errBroken
+	}
 	fn(s.at(off, n))
 	return nil
 }
@@ -138,7 +148,7 @@ func (s *testStore) start(i int, o testOp) {
 
 // do ends an operation; mu is held.
 func (s *testStore) do(o *testOp) {
-	if o.done = true; s.broken.Load() {
+	if o.done = true; s.broken.Load() || s.gone[int(o.off/RoomBytes)] {
 		o.err = fmt.Errorf("%w: %w", ErrLost, errBroken)
 		return
 	}

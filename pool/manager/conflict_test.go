@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -251,5 +252,58 @@ func TestMembers(t *testing.T) {
 	}
 	if l := register(); l != nil {
 		t.Errorf("nothing has changed: %+v", l)
+	}
+}
+
+// TestLoad: managers place less where a component is busy, and Top says what each lends, what is taken and how busy it is: as of the last report
+// that told of a change.
+func TestLoad(t *testing.T) {
+	b := newBench(t, "gone")
+	b.commit(cluster.Txn{Remove: []string{keyComponent + "gone"}})
+	b.turn()
+	ticket := uint64(0)
+	leases := map[string]cluster.Lease{}
+	report := func(name string, load int, local uint64) {
+		t.Helper()
+		ticket++
+		b.core.Register(b.now, ticket, RegisterRequest{Member: cluster.Member{Name: name, Addrs: []string{"sim://" + name}}, Incarnation: 1,
+			Capacity: 1 << 30, Local: local, Load: load, Lease: leases[name]})
+		b.turn()
+		leases[name] = b.want(ticket).(*RegisterReply).Lease
+	}
+	top := func() map[string]TopComponent {
+		t.Helper()
+		ticket++
+		b.ask(ticket, TopRequest{})
+		all := map[string]TopComponent{}
+		for _, c := range b.want(ticket).(*Top).Components {
+			all[c.Name] = c
+		}
+		return all
+	}
+	report("busy", 90, 0)
+	report("idle", 3, 128<<20)
+	ticket++
+	b.ask(ticket, pool.CreateRequest{Name: "x", Size: 64 << 20})
+	if table := b.want(ticket).(*pool.Table); len(table.Members) != 1 || table.Parts[0].Component != "idle" {
+		t.Errorf("placed at %+v, and one component is busy", table.Members)
+	}
+	for name, want := range map[string]TopComponent{"busy": {Component: Component{Capacity: 1 << 30, Load: 90}, Free: 1 << 30},
+		"idle": {Component: Component{Capacity: 1 << 30, Local: 128 << 20, Load: 3}, Placed: 64 << 20, Free: 1<<30 - 192<<20, Extents: 1}} {
+		got := top()[name]
+		want.Member, want.Incarnation = got.Member, got.Incarnation
+		if got.Name != name || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, want %+v", name, got, want)
+		}
+	}
+	report("busy", 0, 0)
+	report("idle", 95, 128<<20)
+	if all := top(); all["busy"].Load != 0 || all["idle"].Load != 95 {
+		t.Errorf("after both have changed: %+v", all)
+	}
+	ticket++
+	b.ask(ticket, pool.CreateRequest{Name: "y", Size: 64 << 20})
+	if table := b.want(ticket).(*pool.Table); table.Parts[0].Component != "busy" {
+		t.Errorf("placed at %+v, and the other one is idle now", table.Members)
 	}
 }

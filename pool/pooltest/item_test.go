@@ -9,6 +9,7 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/pool"
+	"github.com/wherry-fabric/wherry/pool/component"
 )
 
 // TestItems: items hold what is put there, beside each other, over several components by runs and by blocks, and are found again.
@@ -303,6 +304,61 @@ func TestItemRefuses(t *testing.T) {
 			}
 			must(t, r.Destroy(ctx))
 		}
+		for name, n := range g.nodes {
+			if all, _, _ := n.book.Used(); all.Bytes != 0 || all.Files != 0 {
+				t.Errorf("%s still lends %+v", name, all)
+			}
+		}
+	})
+}
+
+// TestItemsElsewhere: where the component that has the directory is full, an item lies at another one of the region's; it is found and freed as any other.
+func TestItemsElsewhere(t *testing.T) {
+	overAll(t, func(t *testing.T, f factory) {
+		g := newRig(t, f, "n1", "n2", "n3")
+		ctx, p := within(t), g.client(ann)
+		r, err := p.CreateRegion(ctx, pool.Manager, pool.Spec{Name: "work", Size: 3 * part})
+		must(t, err)
+		for round := range 2 {
+			var items []*pool.Item
+			for i := range 6 { // two at each component
+				it, err := r.CreateItem(ctx, pool.ItemSpec{Name: fmt.Sprint("half", i), Size: part / 2})
+				must(t, err)
+				same(t, it, 0, make([]byte, part/2))
+				must(t, it.Put(ctx, random(part/2, byte(10*round+i)), 0))
+				items = append(items, it)
+			}
+			if _, err := r.CreateItem(ctx, pool.ItemSpec{Name: "more", Size: part / 2}); !errors.Is(err, pool.ErrMemory) {
+				t.Errorf("a seventh half of three parts: %v", err)
+			}
+			list, err := r.ListItems(ctx)
+			if err != nil || len(list) != 6 {
+				t.Errorf("%d items, want 6: %+v, %v", len(list), list, err)
+			}
+			for _, i := range list {
+				if i.Size != part/2 || i.Component != "n1" {
+					t.Errorf("listed as %+v", i)
+				}
+			}
+			other, err := g.client(ann).LookupRegion(ctx, pool.Manager, "work")
+			must(t, err)
+			for i := range items {
+				it, err := other.LookupItem(ctx, fmt.Sprint("half", i))
+				must(t, err)
+				checkItem(t, it, pool.ItemSpec{Name: fmt.Sprint("half", i), Size: part / 2}, random(part/2, byte(10*round+i)))
+				must(t, it.Destroy(ctx))
+				stale(t, "destroyed by another", items[i])
+			}
+		}
+		g.nodes["n1"].book.SetBounds(component.Bounds{Bytes: lent, Pool: part, Principal: part}) // all of it the region has
+		own, err := r.CreateItem(ctx, pool.ItemSpec{Name: "own", Size: 100_000, Private: true})
+		must(t, err)
+		must(t, own.Grant(ctx, bob, "r"))
+		his, err := g.client(bob).LookupItem(ctx, pool.Manager, "work", "own")
+		must(t, err)
+		must(t, own.Put(ctx, []byte("private"), 99_000))
+		same(t, his, 99_000, []byte("private"))
+		must(t, r.Destroy(ctx))
 		for name, n := range g.nodes {
 			if all, _, _ := n.book.Used(); all.Bytes != 0 || all.Files != 0 {
 				t.Errorf("%s still lends %+v", name, all)

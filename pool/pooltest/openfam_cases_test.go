@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/wherry-fabric/wherry/cluster"
@@ -24,8 +25,16 @@ const (
 	noCount  = "OpenFAM itself leaves it out; there is no bound on how often a region is resized"
 )
 
-// famTests are the cases of OpenFAM's programs that are told apart here; those of the other programs run as their program.
+// famTests are the cases of OpenFAM's programs, by their names.
 func famTests() map[string][]famTest {
+	all := famAtomics()
+	maps.Copy(all, famOthers())
+	all["fam_stat_reg_test_shm"] = all["fam_stat_reg_test"]
+	return all
+}
+
+// famOthers are the cases of the programs that are not about atomics, threads or interleaved items.
+func famOthers() map[string][]famTest {
 	same := func(names ...string) (out []famTest) {
 		for _, name := range names {
 			out = append(out, famTest{name: name})

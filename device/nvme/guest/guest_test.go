@@ -19,13 +19,20 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // queues are a server that notes its windows.
-type queues struct{ windows map[uint32]bool }
+type queues struct {
+	windows map[uint32]bool
+	late    *int // how many times a window is not given back in time; nil: it always is
+}
 
 func (q queues) Create(context.Context, admin.Queue) error    { return nil }
 func (q queues) Delete(context.Context, uint16) error         { return nil }
 func (q queues) Shadow(context.Context, uint64, uint64) error { return nil }
 func (q queues) Ring(uint64, uint32) error                    { return nil }
 func (q queues) RemoveWindow(_ context.Context, window uint32) error {
+	if q.late != nil && *q.late > 0 {
+		*q.late--
+		return context.DeadlineExceeded
+	}
 	delete(q.windows, window)
 	return nil
 }
@@ -63,7 +70,7 @@ func open(t *testing.T, q queues, serve func(failed func(error))) *Device {
 
 // TestLostAtOnce: a guest comes as the lender goes. Its controller has failed from the beginning, and nothing else happens.
 func TestLostAtOnce(t *testing.T) {
-	d := open(t, queues{map[uint32]bool{}}, func(failed func(error)) { failed(errors.New("the lender is lost")) })
+	d := open(t, queues{windows: map[uint32]bool{}}, func(failed func(error)) { failed(errors.New("the lender is lost")) })
 	var p [4]byte
 	if d.Read(0x1c, p[:]); p != [4]byte{0xff, 0xff, 0xff, 0xff} {
 		t.Errorf("its status is %x", p)
@@ -91,7 +98,7 @@ func memfd(t *testing.T, flags, seals int) int {
 
 // TestUnmapPart: memory is taken back as it was given. Part of a window cannot be, and nobody is told that nothing uses it.
 func TestUnmapPart(t *testing.T) {
-	q := queues{map[uint32]bool{}}
+	q := queues{windows: map[uint32]bool{}}
 	d := open(t, q, func(func(error)) {})
 	ctx := t.Context()
 	const base, size = 1 << 20, 2 << 20
@@ -111,9 +118,26 @@ func TestUnmapPart(t *testing.T) {
 	}
 }
 
+// TestUnmapAgain: memory that was not given back in time is not free when it is asked for again, but when nothing uses it.
+func TestUnmapAgain(t *testing.T) {
+	late := 2
+	q := queues{map[uint32]bool{}, &late}
+	d := open(t, q, func(func(error)) {})
+	ctx := t.Context()
+	const base, size = 1 << 20, 2 << 20
+	if err := d.Map(ctx, memfd(t, 0, unix.F_SEAL_SHRINK), 0, base, size, true); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		if err := d.Unmap(ctx, base, size); (err == nil) != !q.windows[1] || (err == nil) != (i == 2) {
+			t.Errorf("asked for the %d. time: %v, and its window is there: %v", i+1, err, q.windows[1])
+		}
+	}
+}
+
 // TestBadMemory: memory that may go away under a load is not mapped.
 func TestBadMemory(t *testing.T) {
-	d := open(t, queues{map[uint32]bool{}}, func(func(error)) {})
+	d := open(t, queues{windows: map[uint32]bool{}}, func(func(error)) {})
 	for why, fd := range map[string]int{"not sealed": memfd(t, 0, 0), "no memfd of ordinary pages": memfd(t, unix.MFD_HUGETLB, unix.F_SEAL_SHRINK)} {
 		if err := d.Map(t.Context(), fd, 0, 1<<21, 2<<20, true); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v", why, err)

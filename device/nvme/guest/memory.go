@@ -37,7 +37,7 @@ type memory struct {
 	el    *fabric.Element
 	to    server
 	files []*file
-	stuck []area // that could not be closed
+	stuck []area // that were taken back, and are used still
 
 	mu    sync.RWMutex
 	areas []area // by address
@@ -177,13 +177,14 @@ func (m *memory) Unmap(ctx context.Context, addr, size uint64) error {
 			return fmt.Errorf("%w: %d bytes at %#x are taken back, part of %d at %#x: take back what was given", errPlace, size, addr, a.size, a.addr)
 		}
 	}
-	m.areas = slices.DeleteFunc(m.areas, func(a area) bool {
-		within := a.addr >= addr && a.size <= size && a.addr-addr <= size-a.size
-		if within {
-			out = append(out, a)
+	within := func(a area) bool {
+		if a.addr >= end || addr >= a.addr+a.size {
+			return false
 		}
-		return within
-	})
+		out = append(out, a)
+		return true
+	}
+	m.areas, m.stuck = slices.DeleteFunc(m.areas, within), slices.DeleteFunc(m.stuck, within)
 	m.mu.Unlock()
 	var failed error
 	for _, a := range out { // without the lock: what is waited for may read memory

@@ -127,11 +127,11 @@ static int32_t put_record(uint32_t group)
     return WHERRY_OK;
 }
 
-/* Whether x comes behind y; missing values come last. */
-static int behind(uint32_t x, uint32_t y)
+/* Whether x comes behind y; missing values come last. first is y's value by which they are ordered first. */
+static int behind_first(uint32_t x, uint32_t y, cell_t first)
 {
     for (uint32_t i = 0; i < q.p->orders; i++) {
-        cell_t a = cell(x, q.order[i].column), b = cell(y, q.order[i].column);
+        cell_t a = cell(x, q.order[i].column), b = i ? cell(y, q.order[i].column) : first;
         if (!a.there || !b.there) {
             if (a.there != b.there)
                 return !a.there;
@@ -144,7 +144,11 @@ static int behind(uint32_t x, uint32_t y)
     return 0;
 }
 
+static int behind(uint32_t x, uint32_t y) { return behind_first(x, y, cell(y, q.order[0].column)); }
+
 /* ---- The first by the order: a heap, the last of them at its top. ---- */
+
+static cell_t heap_first; /* what the last of them is ordered by first, once there are as many as are asked for */
 
 static int32_t heap_open(void)
 {
@@ -174,20 +178,28 @@ static uint32_t heap_offer(uint32_t x)
 {
     if (q.heap_used == q.p->limit) {
         uint32_t top = q.heap[0];
-        if (!behind(top, x))
+        if (behind_first(x, top, heap_first) || !behind(top, x))
             return x;
         heap_sink(x);
+        heap_first = cell(q.heap[0], q.order[0].column);
         return top;
     }
     uint32_t i = q.heap_used++;
     for (; i && behind(x, q.heap[(i - 1) / 2]); i = (i - 1) / 2)
         q.heap[i] = q.heap[(i - 1) / 2];
     q.heap[i] = x;
+    heap_first = cell(q.heap[0], q.order[0].column);
     return 0;
 }
 
 /* Whether the first by an order are chosen here. */
 WHERRY_INLINE int chooses(void) { return q.p->limit && q.p->orders; }
+
+/* The element that a group belongs to. */
+WHERRY_INLINE uint32_t home_of(uint32_t group)
+{
+    return q.team.elements == 1 ? 0 : (uint32_t)(((const group_t *)(uintptr_t)group)->hash % q.team.elements);
+}
 
 /* All groups that belong here: the first by the order, or as many as are asked for. */
 static int32_t put_groups(void)
@@ -198,7 +210,7 @@ static int32_t put_groups(void)
     for (const block_t *b = q.keep->first; b; b = b->next)
         for (uint32_t i = 0; i < b->used; i++) {
             uint32_t group = (uint32_t)(uintptr_t)(b + 1) + i * q.stride;
-            if (((const group_t *)(uintptr_t)group)->hash % q.team.elements != q.team.self)
+            if (home_of(group) != q.team.self)
                 continue;
             if (chooses())
                 (void)heap_offer(group);

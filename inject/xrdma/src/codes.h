@@ -68,11 +68,7 @@ static int sums_fit(uint32_t k, const part_t *part, const chunk_head_t *chunk)
     uint32_t column = q.codes.state[k].column;
     if (s->fn == F_COUNT || s->kind == K_FLOAT)
         return 1;
-    if (column >= part->head->columns)
-        return 0;
-    const chunk_entry_t *e = chunk_column(chunk, column);
-    int64_t least = (int64_t)e->least, most = (int64_t)e->most, bound = INT64_MAX / (int64_t)(chunk->rows + 1);
-    return (e->flags & BOUNDS_GIVEN) && (s->kind == K_UINT ? e->most <= (uint64_t)bound : least >= -bound && most <= bound);
+    return column < part->head->columns && chunk->rows <= 1u << 17 && small(s->kind, chunk_column(chunk, column));
 }
 
 /* Sees whether a chunk's groups have codes. */

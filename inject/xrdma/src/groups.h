@@ -58,10 +58,11 @@ static void groups_layout(void)
 
 /* ---- Hash tables. ---- */
 
-WHERRY_INLINE uint32_t tag_of(uint64_t hash) { return (uint32_t)hash; }
-WHERRY_INLINE uint32_t slot_of(const hash_t *h, uint64_t hash) { return (uint32_t)(hash >> 32) & (h->slots - 1); }
+/* A tag says where its slot is, so a table that grows reads its slots only, one behind the other. */
+WHERRY_INLINE uint32_t tag_of(uint64_t hash) { return (uint32_t)(hash >> 32); }
+WHERRY_INLINE uint32_t slot_of(const hash_t *h, uint32_t tag) { return tag & (h->slots - 1); }
 
-/* Makes room for n more; every entry begins with its hash. */
+/* Makes room for n more. */
 static int32_t hash_grow(hash_t *h, uint32_t n)
 {
     uint32_t slots = h->slots ? h->slots : HASH_FIRST;
@@ -78,7 +79,7 @@ static int32_t hash_grow(hash_t *h, uint32_t n)
     for (uint32_t i = 0; i < had; i++) {
         if (!old[i].at)
             continue;
-        uint32_t s = slot_of(h, *(const uint64_t *)(uintptr_t)old[i].at);
+        uint32_t s = slot_of(h, old[i].tag);
         while (slot[s].at)
             s = (s + 1) & (slots - 1);
         slot[s] = old[i];
@@ -95,9 +96,10 @@ static void *block_add(void)
     block_t *b = k->last;
     if (!b || b->used == b->room) {
         uint32_t most = BLOCK_BYTES / q.stride, want = k->total < 64 ? 16 : most ? most : 1;
-        b = room(sizeof *b + (uint64_t)want * q.stride);
+        b = room(sizeof *b + 64 + (uint64_t)want * q.stride);
         if (!b)
             return NULL;
+        b = (block_t *)(((uintptr_t)b + 63) & ~(uintptr_t)63);
         b->next = NULL;
         b->used = 0;
         b->room = want;
@@ -242,7 +244,7 @@ WHERRY_INLINE void set_key(uint32_t group, uint32_t k, value_t v)
 static uint32_t find_group(uint32_t i)
 {
     hash_t *h = &q.keep->groups;
-    uint32_t s = slot_of(h, q.hash[i]), tag = tag_of(q.hash[i]);
+    uint32_t tag = tag_of(q.hash[i]), s = slot_of(h, tag);
     for (; h->slot[s].at; s = (s + 1) & (h->slots - 1))
         if (h->slot[s].tag == tag && same_group(h->slot[s].at, i))
             return h->slot[s].at;
@@ -261,37 +263,60 @@ static uint32_t find_group(uint32_t i)
     return at;
 }
 
+/* Where the hashes of a step's rows lead first: groups whose tags are theirs, or nobody. */
+static __attribute__((noinline)) void probe(const slot_t *slot, uint32_t mask, uint32_t none, uint32_t from, uint32_t to)
+{
+#pragma clang loop unroll_count(8)
+    for (uint32_t i = from; i < to; i++) {
+        uint32_t tag = tag_of(q.hash[i]);
+        uint64_t s = word_at((const uint8_t *)(slot + (tag & mask)));
+        q.at[i] = (uint32_t)s == tag && s >> 32 ? (uint32_t)(s >> 32) : none;
+    }
+}
+
+static __attribute__((noinline)) void check_hashes(uint32_t none, uint32_t from, uint32_t to)
+{
+#pragma clang loop unroll_count(8)
+    for (uint32_t i = from; i < to; i++)
+        q.wrong[i] = (*(const uint64_t *)(uintptr_t)q.at[i] ^ q.hash[i]) | (q.at[i] == none);
+}
+
+static __attribute__((noinline)) void check_words(const uint64_t *word, uint32_t off, uint32_t from, uint32_t to)
+{
+#pragma clang loop unroll_count(8)
+    for (uint32_t i = from; i < to; i++)
+        q.wrong[i] |= *(const uint64_t *)(uintptr_t)(q.at[i] + off) ^ word[i];
+}
+
+#define STEP 256u /* rows at a time: their slots and groups, 64 bytes each, fit into a first cache */
+
 /* Each row's group, in q.at.  A key at a time, so that the processor waits for many slots, and many groups, at once. Rows for which the first slot
  * does not have the right group are looked for one by one. */
 static int32_t find_groups(uint32_t n)
 {
     hash_keys(n);
     WHERRY_TRY(hash_grow(&q.keep->groups, n));
-    const hash_t h = q.keep->groups;
+    const hash_t *h = &q.keep->groups;
     const uint32_t none = (uint32_t)(uintptr_t)q.nobody;
-    EACH(i, n) {
-        slot_t s = h.slot[slot_of(&h, q.hash[i])];
-        q.at[i] = s.at && s.tag == tag_of(q.hash[i]) ? s.at : none;
+    for (uint32_t from = 0; from < n; from += STEP) {
+        uint32_t to = n - from < STEP ? n : from + STEP;
+        probe(h->slot, h->slots - 1, none, from, to);
+        check_hashes(none, from, to);
+        if (q.misses || q.keep->missed)
+            for (uint32_t i = from; i < to; i++)
+                q.wrong[i] |= ((const group_t *)(uintptr_t)q.at[i])->missing ^ missing_of(i);
+        for (uint32_t k = 0; k < q.p->keys; k++) {
+            uint32_t off = q.key_at[k], kind = q.key[k].kind;
+            if (kind_words(kind) == 1)
+                check_words(q.word[k], off, from, to);
+            else
+                for (uint32_t i = from; i < to; i++)
+                    q.wrong[i] |= !same_key(kind, (const uint64_t *)(uintptr_t)(q.at[i] + off), key_value(k, i));
+        }
+        for (uint32_t i = from; i < to; i++)
+            if (q.wrong[i] && !(q.at[i] = find_group(i)))
+                return full();
     }
-    EACH(i, n) {
-        const group_t *g = (const group_t *)(uintptr_t)q.at[i];
-        q.wrong[i] = (g->hash ^ q.hash[i]) | (q.at[i] == none);
-    }
-    if (q.misses || q.keep->missed)
-        for (uint32_t i = 0; i < n; i++)
-            q.wrong[i] |= ((const group_t *)(uintptr_t)q.at[i])->missing ^ missing_of(i);
-    for (uint32_t k = 0; k < q.p->keys; k++) {
-        uint32_t off = q.key_at[k], kind = q.key[k].kind;
-        const uint64_t *word = q.word[k];
-        if (kind_words(kind) == 1)
-            EACH(i, n) q.wrong[i] |= *(const uint64_t *)(uintptr_t)(q.at[i] + off) ^ word[i];
-        else
-            for (uint32_t i = 0; i < n; i++)
-                q.wrong[i] |= !same_key(kind, (const uint64_t *)(uintptr_t)(q.at[i] + off), key_value(k, i));
-    }
-    for (uint32_t i = 0; i < n; i++)
-        if (q.wrong[i] && !(q.at[i] = find_group(i)))
-            return full();
     return WHERRY_OK;
 }
 
@@ -338,7 +363,7 @@ static uint32_t group_here(const group_t *in)
         return (uint32_t)(uintptr_t)(q.keep->first + 1);
     if (hash_grow(h, 1) != WHERRY_OK)
         return 0;
-    uint32_t s = slot_of(h, in->hash), tag = tag_of(in->hash);
+    uint32_t tag = tag_of(in->hash), s = slot_of(h, tag);
     for (; h->slot[s].at; s = (s + 1) & (h->slots - 1)) {
         const group_t *g = (const group_t *)(uintptr_t)h->slot[s].at;
         if (h->slot[s].tag != tag || g->hash != in->hash || g->missing != in->missing)
@@ -379,7 +404,7 @@ static int32_t member_add(uint32_t group, uint32_t state, value_t v)
         v.a = one_zero(v.a);
     uint64_t hash = wherry_mix(hash_value(kind, v) ^ ((uint64_t)group << 8 | state) * 0x9e3779b97f4a7c15u);
     WHERRY_TRY(hash_grow(h, 1));
-    uint32_t s = slot_of(h, hash), tag = tag_of(hash);
+    uint32_t tag = tag_of(hash), s = slot_of(h, tag);
     for (; h->slot[s].at; s = (s + 1) & (h->slots - 1)) {
         const member_t *m = (const member_t *)(uintptr_t)h->slot[s].at;
         if (h->slot[s].tag == tag && m->hash == hash && m->group == group && m->state == state && same_key(kind, &m->v.a, v))
@@ -475,21 +500,39 @@ static __attribute__((noinline)) void sum_words(halves_t *to, const uint64_t *v,
     *to = (halves_t){low, high, below};
 }
 
+#define LISTED(at, one)                                        \
+    do {                                                       \
+        uint32_t i = 0;                                        \
+        for (; i + 4 <= n; i += 4) {                           \
+            uint64_t at = word_at((const uint8_t *)(sel + i)); \
+            uint64_t a = v[at & 0xffff], b = v[at >> 16 & 0xffff], c = v[at >> 32 & 0xffff], d = v[at >> 48]; \
+            one(a);                                            \
+            one(b);                                            \
+            one(c);                                            \
+            one(d);                                            \
+        }                                                      \
+        for (; i < n; i++)                                     \
+            one(v[sel[i]]);                                    \
+    } while (0)
+
 static __attribute__((noinline)) void sum_listed(halves_t *to, const uint64_t *v, const uint16_t *sel, uint32_t n)
 {
     uint64_t low = 0, high = 0, below = 0;
-    uint32_t i = 0;
-    for (; i + 4 <= n; i += 4) {
-        uint64_t four = word_at((const uint8_t *)(sel + i));
-        uint64_t a = v[four & 0xffff], b = v[four >> 16 & 0xffff], c = v[four >> 32 & 0xffff], d = v[four >> 48];
-        ADD_HALVES(a);
-        ADD_HALVES(b);
-        ADD_HALVES(c);
-        ADD_HALVES(d);
-    }
-    for (; i < n; i++)
-        ADD_HALVES(v[sel[i]]);
+    LISTED(four, ADD_HALVES);
     *to = (halves_t){low, high, below};
+}
+
+/* The same where the sum fits into 64 bits. */
+static __attribute__((noinline)) uint64_t sum_small(const uint64_t *v, const uint16_t *sel, uint32_t n)
+{
+    uint64_t sum = 0;
+#define ADD(x) sum += (x)
+    if (sel)
+        LISTED(four, ADD);
+    else
+        for (uint32_t i = 0; i < n; i++)
+            ADD(v[i]);
+    return sum;
 }
 
 static __attribute__((noinline)) double sum_floats(const double *f, const uint16_t *sel, uint32_t n)
@@ -529,6 +572,11 @@ static void sum_all(const state_spec_t *spec, reg_t *r, uint64_t *s, uint32_t n)
     }
     if (spec->kind == K_FLOAT) {
         s[1] = as_bits(as_float(s[1]) + sum_floats((const double *)v, sel, n));
+        return;
+    }
+    if (r->small) {
+        uint64_t sum = sum_small(v, sel, n);
+        (void)add_wide(s + 1, sum, spec->kind == K_INT ? (uint64_t)((int64_t)sum >> 63) : 0);
         return;
     }
     halves_t sum;

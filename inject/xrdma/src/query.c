@@ -283,13 +283,13 @@ static uint32_t pack(uint32_t group, exchange_t x, const void *more, uint32_t by
 
 static int32_t pass(uint32_t group, exchange_t x, const void *more, uint32_t bytes)
 {
-    uint32_t n = pack(group, x, more, bytes), owner = (uint32_t)(((const group_t *)(uintptr_t)group)->hash % q.team.elements);
+    uint32_t n = pack(group, x, more, bytes), owner = home_of(group);
     if (!n)
         return refuse("a group's texts have more than the 48 KiB that elements can send each other: group by shorter text, or aggregate what is shorter");
     return wherry_shuffle(&q.team, EXCHANGE, owner, q.out, n);
 }
 
-WHERRY_INLINE int foreign(uint32_t group) { return ((const group_t *)(uintptr_t)group)->hash % q.team.elements != q.team.self; }
+WHERRY_INLINE int foreign(uint32_t group) { return home_of(group) != q.team.self; }
 
 static int32_t pass_group(uint32_t group)
 {

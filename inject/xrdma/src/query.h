@@ -111,6 +111,7 @@ typedef struct {
     uint32_t type;
     uint32_t clean;    /* what lies beneath missing values is zero */
     uint32_t constant; /* all rows have the same value */
+    uint32_t small;    /* integers whose sums over a chunk fit into 64 bits */
 } reg_t;
 #define REG_BYTES (VECTOR * 17u)
 
@@ -139,7 +140,8 @@ typedef struct {
 /* Groups or rows, one behind the other: address of the next such block, and how many there are. */
 typedef struct block {
     struct block *next;
-    uint32_t used, room, zero;
+    uint32_t used, room;
+    uint8_t line[64 - 2 * sizeof(uint32_t) - sizeof(void *)]; /* groups begin where a cache line does: short ones then lie in one */
 } block_t;
 
 /* A message that came before the program. */

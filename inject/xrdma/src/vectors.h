@@ -77,6 +77,15 @@ static uint32_t type_width(uint32_t type)
 
 WHERRY_INLINE uint32_t type_bytes(const column_entry_t *c) { return c->index ? c->index : type_width(c->type); }
 
+/* Whether the sum of a chunk's integers, of at most 2^17 rows, fits into 64 bits, as its bounds say. */
+static int small(uint32_t kind, const chunk_entry_t *e)
+{
+    const int64_t most = (int64_t)1 << 45;
+    if (!(e->flags & BOUNDS_GIVEN) || kind > K_UINT)
+        return 0;
+    return kind == K_UINT ? e->most <= (uint64_t)most : (int64_t)e->least >= -most && (int64_t)e->most <= most;
+}
+
 static int32_t load_column(reg_t *r, const part_t *part, const chunk_head_t *chunk, uint32_t column, uint32_t kind, uint32_t base, const uint16_t *sel, uint32_t n)
 {
     if (column >= part->head->columns)
@@ -88,6 +97,7 @@ static int32_t load_column(reg_t *r, const part_t *part, const chunk_head_t *chu
     r->v = r->buf;
     r->nulls = e->nulls ? n - spread(r->ok, part->file + e->validity, base, sel, n) : 0;
     r->clean = 1;
+    r->small = small(kind, e) && chunk->rows <= 1u << 17;
     r->words = NULL;
     r->raw = NULL;
     r->ready = 0;

@@ -536,6 +536,43 @@ static void within(void) // what is done within an allocation does not end it th
     CHECK(wrong((uint64_t *)rest, n / 8, 4) <= MIB / 8);
 }
 
+enum { ROUND = 1024 };
+static volatile uint64_t turn, turns_over;
+static void *takes_turns(void *pages) // writes a turn's number to a page of the window, and then says that it has
+{
+    for (uint64_t k = 1; !turns_over; k++) {
+        ((volatile uint64_t *)pages)[k % ROUND * 512] = k;
+        turn = k;
+    }
+    return 0;
+}
+
+static void moments(void) // a child sees the window and all other memory of one moment, whatever other threads do meanwhile
+{
+    pthread_t t;
+    volatile uint64_t *pages = malloc(ROUND * 4096);
+    for (int i = 0; i < ROUND; i++)
+        pages[i * 512] = 0;
+    CHECK(inside((void *)pages) && pthread_create(&t, 0, takes_turns, (void *)pages) == 0);
+    while (turn < 100)
+        sched_yield();
+    for (int i = 0; i < 20; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            uint64_t k = turn, next = pages[(k + 1) % ROUND * 512];
+            for (uint64_t j = 0; j < ROUND - 1 && j < k; j++)
+                if (pages[(k - j) % ROUND * 512] != k - j)
+                    _exit(2);
+            _exit(next == k + 1 || next + ROUND == k + 1 || !next ? 0 : 3);
+        }
+        int status = 0;
+        CHECK(child > 0 && waitpid(child, &status, 0) == child);
+        CHECK(status == 0);
+    }
+    turns_over = 1;
+    pthread_join(t, 0);
+}
+
 static void heap(void) // what is small stays here
 {
     for (int i = 0; i < 160; i++)
@@ -545,7 +582,7 @@ static void heap(void) // what is small stays here
 int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } all[] = {{"sizes", sizes}, {"maps", maps}, {"threads", threads}, {"churn", churns},
-        {"files", files}, {"forks", forks}, {"full", full}, {"lose", lose}, {"grows", grows},
+        {"files", files}, {"forks", forks}, {"moments", moments}, {"full", full}, {"lose", lose}, {"grows", grows},
         {"closes", closes}, {"hides", hides}, {"resolves", resolves}, {"handlers", handlers}, {"borders", borders}, {"mistakes", mistakes}, {"within", within}, {"heap", heap}, {"small", small}, {"smallforks", smallforks}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (argc == 2 && !strcmp(argv[1], all[i].name)) {

@@ -43,6 +43,7 @@ func Functions() []Function {
 		{Name: "path", Source: "bfs.c"},
 		{Name: "query", Source: "query.c"},
 		{Name: "reach", Source: "closure.c", Defines: map[string]string{"COUNTS": "1"}},
+		{Name: "sssp", Source: "sssp.c"},
 		{Name: "sum", Source: "sum.c"},
 		{Name: "sumif", Source: "sum.c"},
 		{Name: "topdeg", Source: "topdeg.c"},

@@ -6,7 +6,7 @@ typedef unsigned long u64;
 typedef long i64;
 
 #if defined(__x86_64__)
-enum { SYS_read = 0, SYS_write = 1, SYS_close = 3, SYS_mmap = 9, SYS_mprotect = 10, SYS_munmap = 11, SYS_ioctl = 16, SYS_mremap = 25, SYS_madvise = 28,
+enum { SYS_read = 0, SYS_write = 1, SYS_close = 3, SYS_fstat = 5, SYS_msync = 26, SYS_mmap = 9, SYS_mprotect = 10, SYS_munmap = 11, SYS_ioctl = 16, SYS_mremap = 25, SYS_madvise = 28,
        SYS_getpid = 39, SYS_socket = 41, SYS_connect = 42, SYS_sendmsg = 46, SYS_recvmsg = 47, SYS_fcntl = 72, SYS_dup3 = 292, SYS_close_range = 436, SYS_gettid = 186, SYS_wait4 = 61, SYS_futex = 202,
        SYS_exit_group = 231, SYS_openat = 257, SYS_userfaultfd = 323, SYS_io_uring_setup = 425 };
 static inline i64 call6(i64 n, i64 a, i64 b, i64 c, i64 d, i64 e, i64 f)
@@ -17,7 +17,7 @@ static inline i64 call6(i64 n, i64 a, i64 b, i64 c, i64 d, i64 e, i64 f)
     return r;
 }
 #elif defined(__aarch64__)
-enum { SYS_read = 63, SYS_write = 64, SYS_close = 57, SYS_mmap = 222, SYS_mprotect = 226, SYS_munmap = 215, SYS_ioctl = 29, SYS_mremap = 216, SYS_madvise = 233,
+enum { SYS_read = 63, SYS_write = 64, SYS_close = 57, SYS_fstat = 80, SYS_msync = 227, SYS_mmap = 222, SYS_mprotect = 226, SYS_munmap = 215, SYS_ioctl = 29, SYS_mremap = 216, SYS_madvise = 233,
        SYS_getpid = 172, SYS_socket = 198, SYS_connect = 203, SYS_sendmsg = 211, SYS_recvmsg = 212, SYS_fcntl = 25, SYS_dup3 = 24, SYS_close_range = 436, SYS_gettid = 178, SYS_wait4 = 260, SYS_futex = 98,
        SYS_exit_group = 94, SYS_openat = 56, SYS_userfaultfd = 282, SYS_io_uring_setup = 425 };
 static inline i64 call6(i64 n, i64 a, i64 b, i64 c, i64 d, i64 e, i64 f)
@@ -39,18 +39,19 @@ static inline i64 call6(i64 n, i64 a, i64 b, i64 c, i64 d, i64 e, i64 f)
 #define CALL5(n, a, b, c, d, e) call6(n, (i64)(a), (i64)(b), (i64)(c), (i64)(d), (i64)(e), 0)
 #define CALL6(n, a, b, c, d, e, f) call6(n, (i64)(a), (i64)(b), (i64)(c), (i64)(d), (i64)(e), (i64)(f))
 
-enum { ENOENT = 2, EINTR = 4, EBADF = 9, EAGAIN = 11, ENOMEM = 12, EINVAL = 22, ENOSYS = 38 };
+enum { ENOENT = 2, EINTR = 4, EBADF = 9, EAGAIN = 11, ENOMEM = 12, EACCES = 13, EINVAL = 22, ENOSYS = 38 };
 enum { PROT_READ = 1, PROT_WRITE = 2, PROT_EXEC = 4 };
 enum { MAP_SHARED = 1, MAP_PRIVATE = 2, MAP_FIXED = 0x10, MAP_ANONYMOUS = 0x20, MAP_GROWSDOWN = 0x100, MAP_NORESERVE = 0x4000, MAP_STACK = 0x20000,
        MAP_HUGETLB = 0x40000, MAP_FIXED_NOREPLACE = 0x100000 };
 enum { MREMAP_MAYMOVE = 1, MREMAP_FIXED = 2, MREMAP_DONTUNMAP = 4 };
+enum { MS_ASYNC = 1 };
 enum { MADV_DONTNEED = 4, MADV_FREE = 8, MADV_REMOVE = 9, MADV_DONTFORK = 10, MADV_WIPEONFORK = 18 };
 #if defined(__x86_64__)
 enum { O_DIRECT = 040000 };
 #else
 enum { O_DIRECT = 0200000 };
 #endif
-enum { O_RDWR = 2, O_CREAT = 0100, O_NONBLOCK = 04000, O_ASYNC = 020000, O_CLOEXEC = 02000000, O_TMPFILE = 020000000, AT_FDCWD = -100 };
+enum { O_RDWR = 2, O_ACCMODE = 3, O_CREAT = 0100, O_NONBLOCK = 04000, O_ASYNC = 020000, O_CLOEXEC = 02000000, O_TMPFILE = 020000000, AT_FDCWD = -100 };
 enum { F_SETFD = 2, F_SETFL = 4, F_SETOWN = 8, F_SETSIG = 10, FD_CLOEXEC = 1, F_DUPFD_CLOEXEC = 1030 };
 enum { AF_UNIX = 1, SOCK_STREAM = 1, SOCK_CLOEXEC = 02000000, SOL_SOCKET = 1, SCM_RIGHTS = 1, MSG_NOSIGNAL = 0x4000, MSG_CMSG_CLOEXEC = 0x40000000 };
 enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129, SIGKILL = 9 };

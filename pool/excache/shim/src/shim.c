@@ -273,7 +273,8 @@ EXPORT void *mmap(void *p, u64 n, int prot, int flags, int fd, i64 off)
         u8 *q = n > window_size ? 0 : take(n, PAGE, CLEARED);
         return q ? q : (void *)fails(-ENOMEM);
     }
-    return (void *)fails(system_map(p, n, prot, flags, fd, off));
+    i64 r = system_map(p, n, prot, flags, fd, off);
+    return (void *)fails(r == -EBADF && fd >= 0 ? share_map(p, n, prot, flags, fd, off) : r);
 }
 
 EXPORT void *mmap64(void *p, u64 n, int prot, int flags, int fd, i64 off) { return mmap(p, n, prot, flags, fd, off); }
@@ -281,8 +282,12 @@ EXPORT void *mmap64(void *p, u64 n, int prot, int flags, int fd, i64 off) { retu
 EXPORT int munmap(void *p, u64 n)
 {
     struct parts s = parts_of(p, whole_pages(n));
-    if (!s.in || (u64)p % PAGE)
-        return (int)fails(CALL2(SYS_munmap, p, n));
+    if (!s.in || (u64)p % PAGE) {
+        i64 r = CALL2(SYS_munmap, p, n);
+        if (!r)
+            share_unmapped(p, n);
+        return (int)fails(r);
+    }
     u8 *in = (u8 *)p + s.before;
     i64 r = s.before ? CALL2(SYS_munmap, p, s.before) : 0;
     if (r >= 0 && s.after)
@@ -346,12 +351,16 @@ EXPORT void *mremap(void *p, u64 old, u64 n, int flags, ...)
         return (void *)fails(remap(p, whole_pages(old), whole_pages(n), flags, to));
     if (flags & MREMAP_FIXED && parts_of(to, whole_pages(n)).in)
         return (void *)fails(remap_over(p, old, whole_pages(n), flags, to));
+    if (share_at(p, old))
+        return (void *)fails(-EINVAL); /* the daemon would not know where it is */
     return (void *)fails(CALL5(SYS_mremap, p, old, n, flags, to));
 }
 
 EXPORT int mprotect(void *p, u64 n, int prot)
 {
     struct parts s = parts_of(p, whole_pages(n));
+    if (prot & PROT_WRITE && share_at(p, n) & SHARE_READ)
+        return (int)fails(-EACCES);
     i64 r = CALL3(SYS_mprotect, p, n, prot);
     if (r == 0 && s.in && prot != (PROT_READ | PROT_WRITE)) {
         lock();
@@ -365,7 +374,7 @@ EXPORT int madvise(void *p, u64 n, int advice)
 {
     struct parts s = parts_of(p, whole_pages(n));
     if (!s.in)
-        return (int)fails(CALL3(SYS_madvise, p, n, advice));
+        return (int)fails(advice == MADV_REMOVE && share_at(p, n) ? -EINVAL : CALL3(SYS_madvise, p, n, advice));
     if ((u64)p % PAGE || advice == MADV_REMOVE || advice == MADV_WIPEONFORK)
         return (int)fails(-EINVAL);
     u8 *in = (u8 *)p + s.before;
@@ -376,6 +385,14 @@ EXPORT int madvise(void *p, u64 n, int advice)
     i64 err = window_advise(in, s.in, advice);
     unlock();
     return (int)fails(err < 0 ? err : r);
+}
+
+EXPORT int msync(void *p, u64 n, int flags)
+{
+    i64 r = CALL3(SYS_msync, p, n, flags);
+    if (r >= 0 && !(flags & MS_ASYNC) && share_at(p, n) & SHARE_WRITE)
+        r = share_sync(p, n);
+    return (int)fails(r);
 }
 
 /* O_DIRECT and io_uring let the kernel write to a page after the cache took it away: the bytes would be lost. */
@@ -399,6 +416,9 @@ static int direct(int flags)
             va_end(v);                                                                                                                                   \
         }                                                                                                                                                \
         flags = direct(flags);                                                                                                                           \
+        i64 shared = share_open(path, flags);                                                                                                            \
+        if (shared != -ENOENT)                                                                                                                           \
+            return (int)fails(shared);                                                                                                                   \
         NEXT_OF(int (*) head, name);                                                                                                                     \
         return name##_next ? name##_next args : (int)fails(-ENOSYS);                                                                                     \
     }
@@ -514,12 +534,11 @@ static void before_fork(void)
 
 static void in_parent(void)
 {
-    i64 thread = CALL0(SYS_gettid), of_it = thread;
-    if (refusal)
+    i64 thread = CALL0(SYS_gettid), of_it = thread, why = refusal, late = window_parted(!why);
+    if (why || late)
         __atomic_store_n(&refused, thread, __ATOMIC_RELAXED);
     else
         __atomic_compare_exchange_n(&refused, &of_it, 0, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-    window_parted();
 }
 
 static void in_child(void)

@@ -2,7 +2,6 @@
 
 /* As session.go has them. */
 #define MAGIC 0x314e555259524857ul
-enum { CALL_TAKE = 1, CALL_FREE = 2, CALL_FORK = 3, MAX_PAIRS = 256 };
 /* Freed bytes that are told together, at the latest. */
 #define TELL_BYTES (1ul << 20)
 /* Ranges, used and free in turn; the table is that many times 24 bytes of addresses. */
@@ -48,8 +47,7 @@ void unlock(void)
         CALL3(SYS_futex, &locked, FUTEX_WAKE_PRIVATE, 1);
 }
 
-/* The daemon is gone or speaks nonsense: memory may be lost, so the program must not go on. */
-static void __attribute__((noreturn)) fail(const char *why)
+void fail(const char *why)
 {
     static const char prefix[] = "wherry run: ";
     u64 n = 0;
@@ -90,15 +88,36 @@ static void receive_all(void *b, u64 n)
     }
 }
 
-static u64 ask(u64 call, u64 pairs, u64 argument, const u64 *list)
+/* Reads a message's first bytes, and up to three descriptors that come with it: -1 for those that do not. */
+static void receive_with(int from, void *b, u64 n, int fds[3])
+{
+    struct rights c = {0};
+    struct iovec v = {b, n};
+    struct msghdr m = {.iov = &v, .iovlen = 1, .control = &c, .controllen = sizeof c};
+    i64 k;
+    do
+        k = CALL3(SYS_recvmsg, from, &m, MSG_CMSG_CLOEXEC);
+    while (k == -EINTR);
+    if (k <= 0)
+        fail("the daemon of remote memory is gone\n");
+    if ((u64)k < n)
+        fail("the daemon of remote memory speaks another language\n");
+    for (u64 i = 0; i < 3; i++)
+        fds[i] = m.controllen >= 16 && c.type == SCM_RIGHTS && c.len >= 16 + (i + 1) * sizeof(int) ? c.fds[i] : -1;
+}
+
+u64 ask(u64 call, u64 pairs, u64 argument, const u64 *list, struct reply *to)
 {
     u64 head[4] = {call, pairs, argument, 0}, answer[2];
+    int fds[3];
     send_all(head, sizeof head);
     if (pairs)
         send_all(list, 16 * pairs);
-    receive_all(answer, sizeof answer);
+    receive_with(wire, answer, sizeof answer, fds);
     if (call == CALL_TAKE)
         room = answer[1];
+    if (to)
+        *to = (struct reply){answer[1], fds[0]};
     return answer[0];
 }
 
@@ -161,13 +180,13 @@ static void tell(void) /* the daemon about all dead ranges; they are clean then 
         list[2 * n] = ranges[i].off;
         list[2 * n + 1] = ranges[i].len;
         if (++n == MAX_PAIRS) {
-            ask(CALL_FREE, n, 0, list);
+            ask(CALL_FREE, n, 0, list, 0);
             n = 0;
         }
         ranges[i].kind = CLEAN;
     }
     if (n)
-        ask(CALL_FREE, n, 0, list);
+        ask(CALL_FREE, n, 0, list, 0);
     dead = 0;
     u32 to = 0; /* join what is free now, in one go */
     for (u32 i = 1; i < range_count; i++) {
@@ -233,7 +252,7 @@ static int grow(u64 n)
         return 0;
     if (top + n > room) {
         window_besides();
-        if (ask(CALL_TAKE, 0, top + n, 0))
+        if (ask(CALL_TAKE, 0, top + n, 0, 0))
             return 0;
     }
     ranges[range_count] = (struct range){top, n, CLEAN, 0};
@@ -268,17 +287,23 @@ u8 *window_take(u64 n, u64 align, int how)
     return fit(n, align, how);
 }
 
+i64 watch_part(u64 at, u64 n)
+{
+    u64 arg[4] = {at, n, 7, 0}; /* missing, protected, minor */
+    i64 r = CALL3(SYS_ioctl, faults, 0xc020aa00, arg);
+    return r < 0 ? r : CALL3(SYS_madvise, at, n, MADV_DONTFORK);
+}
+
 /* Maps a part of the window where it belongs, and watches it. */
 static i64 map_part(u64 off, u64 n, int fixed)
 {
-    u64 at = (u64)window_base + off, arg[4] = {at, n, 7, 0}; /* missing, protected, minor */
+    u64 at = (u64)window_base + off;
     if (!n)
         return 0;
     i64 r = CALL6(SYS_mmap, at, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | fixed, file, off);
     if (r < 0 && r > -4096)
         return r;
-    r = CALL3(SYS_ioctl, faults, 0xc020aa00, arg);
-    return r < 0 ? r : CALL3(SYS_madvise, at, n, MADV_DONTFORK);
+    return watch_part(at, n);
 }
 
 static void restore(u64 off, u64 n, u32 flags)
@@ -365,7 +390,7 @@ static void zero(u64 off, u64 n, int advice) /* if that is the advice; all else 
 {
     u64 pair[2] = {off, n};
     if (n && (advice == MADV_DONTNEED || advice == MADV_FREE))
-        ask(CALL_FREE, 1, 0, pair);
+        ask(CALL_FREE, 1, 0, pair, 0);
 }
 
 i64 window_advise(u8 *p, u64 n, int advice)
@@ -507,17 +532,12 @@ static i64 watch(int forked)
 static void meet(struct welcome *to) /* hears the daemon's welcome on a new connection */
 {
     u64 words[4];
-    struct rights c = {0};
-    struct iovec v = {words, sizeof words};
-    struct msghdr m = {.iov = &v, .iovlen = 1, .control = &c, .controllen = sizeof c};
-    i64 n;
-    do
-        n = CALL3(SYS_recvmsg, to->wire, &m, MSG_CMSG_CLOEXEC);
-    while (n == -EINTR);
-    if (n != sizeof words || words[0] != MAGIC || c.type != SCM_RIGHTS || c.len != 16 + 3 * sizeof(int))
+    int fds[3];
+    receive_with(to->wire, words, sizeof words, fds);
+    if (words[0] != MAGIC || fds[2] < 0)
         fail("the daemon of remote memory speaks another language\n");
     to->magic = words[0], to->size = words[1], to->least = words[2], to->session = words[3];
-    to->file = c.fds[0], to->counters = c.fds[1], to->life = c.fds[2];
+    to->file = fds[0], to->counters = fds[1], to->life = fds[2];
 }
 
 int window_owns(int fd)
@@ -575,6 +595,8 @@ static void join_session(const struct welcome *w, int forked)
     if (CALL3(SYS_sendmsg, wire, &o, MSG_NOSIGNAL) != sizeof hello || err < 0)
         fail("this process cannot have remote memory\n"); /* the daemon says why */
     receive_all(answer, sizeof answer);
+    if (answer[0]) /* the parent says why there is no copy */
+        CALL1(SYS_exit_group, 125);
     counters = (struct counters *)shared;
     window_on = 1;
 }
@@ -595,7 +617,7 @@ i64 window_fork(void)
     if (child.wire < 0)
         fail("the daemon of remote memory is gone\n");
     meet(&child);
-    u64 err = ask(CALL_FORK, 0, child.session, 0);
+    u64 err = ask(CALL_FORK, 0, child.session, 0, 0);
     if (err)
         close_all(&child);
     return -(i64)err;
@@ -611,13 +633,16 @@ void window_forked(void)
     locked = 0;
     join_session(&child, 1);
     child.wire = -1;
+    share_forked();
 }
 
-void window_parted(void)
+i64 window_parted(int forked)
 {
+    u64 err = forked ? ask(CALL_PARTED, 0, 0, 0, 0) : 0;
     if (child.wire >= 0)
         close_all(&child);
     unlock();
+    return -(i64)err;
 }
 
 /* The address of the daemon is in the environment; the C library may not have read it yet. */

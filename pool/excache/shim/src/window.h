@@ -48,8 +48,34 @@ int window_next(u32 from);
 void window_besides(void);
 /* Connects to the daemon. */
 void window_open(void);
-/* Has the daemon copy the window for a child, which window_forked makes its own in the child; window_parted ends it in the parent. The
- * lock is held from the first to the second, or to the third. 0, or an error that the child would have had. */
+/* Has the daemon make ready to copy the window for a child; other threads' writes to it wait. window_forked makes the copy the child's own, and ends a child that
+ * there is no copy for. window_parted lets the parent's threads go on and waits for the copy, if there is to be one. The lock is held from the first to the
+ * second, or to the third. 0, or an error that the child would have had. */
 i64 window_fork(void);
 void window_forked(void);
-void window_parted(void);
+i64 window_parted(int forked);
+
+/* Shares: memory that others have too, which programs open by name and map (share.c). Without the lock. */
+/* Opens one as a file that can only be mapped; -ENOENT: it is none. */
+i64 share_open(const char *path, int flags);
+/* Maps one; -EBADF: the descriptor is none's. */
+i64 share_map(void *p, u64 n, int prot, int flags, int fd, i64 off);
+/* Says that addresses were unmapped. */
+void share_unmapped(const void *p, u64 n);
+/* Whether there is one in n bytes at p, and whether one that is only to be read. */
+enum { SHARE_READ = 1, SHARE_WRITE = 2 };
+int share_at(const void *p, u64 n);
+/* Has what was changed there saved; an error. */
+i64 share_sync(const void *p, u64 n);
+/* Maps them again in a forked child. */
+void share_forked(void);
+
+/* As session.go has them. */
+enum { CALL_TAKE = 1, CALL_FREE = 2, CALL_FORK = 3, CALL_OPEN = 4, CALL_VIEW = 5, CALL_UNVIEW = 6, CALL_SYNC = 7, CALL_PARTED = 8, MAX_PAIRS = 256 };
+/* Asks the daemon; the lock is held. The value and the descriptor of the answer go where to is not 0. */
+struct reply { u64 value; int fd; };
+u64 ask(u64 call, u64 pairs, u64 argument, const u64 *list, struct reply *to);
+/* Has the daemon hear of faults in n bytes at p, and no forked child have them. */
+i64 watch_part(u64 at, u64 n);
+/* The daemon is gone, or memory is lost: the program must not go on. */
+void __attribute__((noreturn)) fail(const char *why);

@@ -1,0 +1,21 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/pool/manager"
+)
+
+// TestWriteTop: each node has a line with what it lends, what is taken, what is free and how busy it is.
+func TestWriteTop(t *testing.T) {
+	var text strings.Builder
+	busy := manager.TopComponent{Component: manager.Component{Member: cluster.Member{Name: "c0"}, Capacity: 512 << 20, Local: 64 << 20, Load: 37}, Placed: 128 << 20, Free: 320 << 20, Extents: 2}
+	writeTop(&text, &manager.Top{Manager: "m0", Managers: []string{"m0", "m1"}, Store: "etcd", Components: []manager.TopComponent{busy}})
+	for _, want := range []string{"managers m0, m1; m0 answers, from etcd", "NODE      LENDS     PLACED     OTHER       FREE  EXTENTS  BUSY", "c0  512.0 MiB  128.0 MiB  64.0 MiB  320.0 MiB        2  37 %"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("without %q:\n%s", want, text.String())
+		}
+	}
+}

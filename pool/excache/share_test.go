@@ -1,0 +1,185 @@
+package excache
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// sharedBytes is more than a room, and no whole page.
+const sharedBytes = RoomBytes + 5*PageBytes + 104
+
+// sharedStore has a share whose words are their number; what lies behind its end is not zero.
+func sharedStore(t *testing.T, mapped, writable bool) (*testStore, Share) {
+	t.Helper()
+	store := &testStore{most: 20, mapped: mapped, rooms: map[int][]byte{}}
+	parts := [2][]byte{}
+	for i := range parts {
+		b, err := unix.Mmap(-1, 0, RoomBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at := 0; at < RoomBytes; at += 8 {
+			if n := i*RoomBytes + at; n < sharedBytes {
+				binary.LittleEndian.PutUint64(b[at:], uint64(n)/8)
+			} else {
+				b[at] = 0xee
+			}
+		}
+		parts[i] = b
+	}
+	return store, Share{Name: "work:table", Size: sharedBytes, Writable: writable, Bind: func(r, part int) {
+		store.mu.Lock()
+		defer store.mu.Unlock()
+		store.rooms[r] = parts[part]
+	}}
+}
+
+func newSharedRig(t *testing.T, mapped, writable bool) (*rig, string) {
+	t.Helper()
+	store, share := sharedStore(t, mapped, writable)
+	r := newRig(t, store, 2<<20, share)
+	program := filepath.Join(t.TempDir(), "shared")
+	if out, err := exec.Command("gcc", "-O1", "-o", program, "testdata/shared.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return r, program
+}
+
+// TestShared: several processes map one share together, and see its bytes, whether the store is mapped or not.
+func TestShared(t *testing.T) {
+	for name, mapped := range map[string]bool{"mapped": true, "fetched": false} {
+		t.Run(name, func(t *testing.T) {
+			r, program := newSharedRig(t, mapped, false)
+			var all sync.WaitGroup
+			for range 3 {
+				all.Go(func() {
+					if got := r.output(t, program, "reads", "/wherry/work:table"); got != "ok" {
+						t.Error(got)
+					}
+				})
+			}
+			all.Wait()
+			s := r.Stats()
+			if s.Fetched < sharedBytes/PageBytes || s.Saved != 0 || s.LocalPages > 2<<20/PageBytes {
+				t.Errorf("%+v", s)
+			}
+			if got := r.run(t, program, "refused", "/wherry/work:table"); got != "ok" {
+				t.Error(got)
+			}
+		})
+	}
+}
+
+// output runs a program, and says what it wrote or how it failed. Unlike run it may be called by several goroutines.
+func (r *rig) output(t *testing.T, args ...string) string {
+	cmd := r.command(args...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		t.Errorf("%v: %v", args, err)
+	}
+	return strings.TrimSpace(out.String())
+}
+
+// ready starts a program and waits until it is ready. The other end of its input and what follows of its output are returned.
+func (r *rig) ready(t *testing.T, args ...string) (*exec.Cmd, io.WriteCloser, io.Reader) {
+	t.Helper()
+	cmd := r.command(args...)
+	in, _ := cmd.StdinPipe()
+	out, _ := cmd.StdoutPipe()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill() })
+	if b, err := io.ReadAll(io.LimitReader(out, 6)); string(b) != "ready\n" {
+		rest, _ := io.ReadAll(out)
+		t.Fatalf("%v: %q%q, %v", args, b, rest, err)
+	}
+	return cmd, in, out
+}
+
+// TestSharedWriter: one process at a time changes a share; the others see that at once, and the store has it when that process syncs, unmaps or ends.
+func TestSharedWriter(t *testing.T) {
+	for name, mapped := range map[string]bool{"mapped": true, "fetched": false} {
+		t.Run(name, func(t *testing.T) {
+			r, program := newSharedRig(t, mapped, true)
+			holder, in, _ := r.ready(t, program, "holds", "/wherry/work:table")
+			if got := r.run(t, program, "second", "/wherry/work:table"); got != "ok" {
+				t.Error(got)
+			}
+			in.Close()
+			if err := holder.Wait(); err != nil {
+				t.Error(err)
+			}
+			r.awaitSessions(t, 0) // the writer is one until the cache has heard of its end
+			follower, _, out := r.ready(t, program, "follows", "/wherry/work:table")
+			if got := r.run(t, program, "writes", "/wherry/work:table"); got != "ok" {
+				t.Error(got)
+			}
+			rest, _ := io.ReadAll(out)
+			if err := follower.Wait(); err != nil || string(rest) != "ok\n" {
+				t.Errorf("the reader ended with %v, %s", err, rest)
+			}
+			r.awaitSessions(t, 0)
+			r.store.mu.Lock()
+			defer r.store.mu.Unlock()
+			for part, room := range r.shares[0].rooms {
+				b := r.store.rooms[room]
+				for at := 0; at < RoomBytes && part*RoomBytes+at < sharedBytes; at += 8 {
+					n := uint64(part*RoomBytes+at) / 8
+					if got := binary.LittleEndian.Uint64(b[at:]); got != max(4*n, 4) {
+						t.Fatalf("word %d is %d in the store", n, got)
+					}
+				}
+			}
+		})
+	}
+}
+
+// awaitSessions waits until so many processes are served.
+func (r *rig) awaitSessions(t *testing.T, n int) {
+	t.Helper()
+	for until := time.Now().Add(time.Minute); r.live() != n; time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("%d processes are served, want %d", r.live(), n)
+		}
+	}
+}
+
+// TestSharedLost: a share that is gone is a SIGBUS and a line; the memory that a program has of its own is not touched.
+func TestSharedLost(t *testing.T) {
+	for name, mapped := range map[string]bool{"mapped": true, "fetched": false} {
+		t.Run(name, func(t *testing.T) {
+			r, program := newSharedRig(t, mapped, false)
+			cmd, in, out := r.ready(t, program, "lost", "/wherry/work:table")
+			shared := map[int]bool{}
+			for _, room := range r.shares[0].rooms {
+				shared[room] = true
+			}
+			r.store.mu.Lock()
+			r.store.gone = shared
+			r.store.mu.Unlock()
+			io.WriteString(in, "\n")
+			rest, _ := io.ReadAll(out)
+			err := cmd.Wait()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGBUS || string(rest) != "own\n" {
+				t.Errorf("the program ended with %v, %q; want SIGBUS", err, rest)
+			}
+			if err := <-r.errs; !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "work:table") {
+				t.Errorf("told: %v", err)
+			}
+		})
+	}
+}
