@@ -55,7 +55,11 @@ type outcome struct {
 
 // call makes a call of a kind, and judges its end.
 func (a *caller) call(ctx context.Context, kind string) outcome {
-	allows := time.Duration(100+a.r.IntN(2900)) * time.Millisecond
+	return a.callFor(ctx, kind, time.Duration(100+a.r.IntN(2900))*time.Millisecond)
+}
+
+// callFor makes a call that has so much time.
+func (a *caller) callFor(ctx context.Context, kind string, allows time.Duration) outcome {
 	from := time.Now()
 	ctx, cancel := context.WithDeadline(ctx, from.Add(allows))
 	defer cancel()
@@ -75,7 +79,7 @@ func (a *caller) call(ctx context.Context, kind string) outcome {
 	if err != nil && a.r.IntN(4) > 0 { // the tables that it knows may be old
 		clear(a.tables)
 	}
-	return outcome{kind, err, time.Since(from) - allows - a.clock.kept(from), allows}
+	return outcome{kind, err, time.Since(from) - allows - a.clock.kept(from.Add(allows)), allows}
 }
 
 // named reports whether an error names a node.
@@ -264,14 +268,21 @@ func (k *clock) watch(ctx context.Context) {
 	}
 }
 
-// kept is how long this process did not run since.
+// kept is how long this process did not run since a time: what was before a deadline makes no end late.
 func (k *clock) kept(since time.Time) (sum time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, g := range k.gaps {
 		if g.to.After(since) {
-			sum += g.to.Sub(g.from)
+			sum += g.to.Sub(later(g.from, since))
 		}
 	}
 	return sum
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }

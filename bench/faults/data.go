@@ -216,8 +216,14 @@ func (l *library) loadOnce(ctx context.Context, c *client.Client, name string, n
 	if err != nil {
 		return err
 	}
+	l.loaded(name, report.Table.Version, t)
+	return nil
+}
+
+// loaded notes that a load has ended well: no other version has its data.
+func (l *library) loaded(name string, version uint64, t *truth) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.known[name][report.Table.Version] = t
-	return nil
+	l.known[name][version] = t
+	l.open[name] = slices.DeleteFunc(l.open[name], func(o *truth) bool { return o == t })
 }

@@ -34,7 +34,8 @@ func TestVersions(t *testing.T) {
 	lib := newLibrary(1)
 	a := newCaller(nil, lib, rand.New(rand.NewPCG(1, 1)), &clock{})
 	old, fresh := newTruth(1), newTruth(2)
-	lib.known[chain][7], lib.open[chain] = old, []*truth{fresh}
+	lib.open[chain] = []*truth{old, fresh}
+	lib.loaded(chain, 7, old)
 	for _, c := range []struct {
 		version uint64
 		by      *truth
@@ -79,7 +80,24 @@ func TestLeft(t *testing.T) {
 func TestClock(t *testing.T) {
 	now := time.Now()
 	k := &clock{gaps: []gap{{now.Add(-9 * time.Second), now.Add(-7 * time.Second)}, {now.Add(-2 * time.Second), now.Add(-time.Second)}}}
-	if k.kept(now.Add(-5*time.Second)) != time.Second || k.kept(now.Add(-20*time.Second)) != 3*time.Second || k.kept(now) != 0 {
+	if k.kept(now.Add(-5*time.Second)) != time.Second || k.kept(now.Add(-20*time.Second)) != 3*time.Second || k.kept(now.Add(-8*time.Second)) != 2*time.Second || k.kept(now) != 0 {
 		t.Error(k.kept(now.Add(-5 * time.Second)))
+	}
+}
+
+// TestLastFault: a fault that is being made when the last call has begun is made to its end.
+func TestLastFault(t *testing.T) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	enough := errors.New("enough")
+	b := &breaker{r: rand.New(rand.NewPCG(1, 1)), made: map[string]int{}}
+	err := b.once(t.Context(), over, nil, fault{"replace", func(_ *breaker, ctx context.Context) (func() error, error) {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		return func() error { return enough }, nil
+	}})
+	if !errors.Is(err, enough) || b.made["replace"] != 1 {
+		t.Error(err, b.made)
 	}
 }

@@ -3,6 +3,7 @@ package faults
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -122,7 +123,7 @@ func (n *nodes) end(i int, how syscall.Signal) error {
 		<-p.ended
 		return fmt.Errorf("node %s did not end within %v of %v\n%s", names[i], patience, how, p.said)
 	}
-	if how == syscall.SIGTERM && p.status != nil {
+	if how == syscall.SIGTERM && p.status != nil && !errors.Is(p.status, exec.ErrWaitDelay) { // it ended well, and something of it a second later
 		return fmt.Errorf("node %s ended with %w\n%s", names[i], p.status, p.said)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/client"
+	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
 )
 
@@ -130,16 +131,17 @@ func (s *soak) all(ctx context.Context, net *network) error {
 		defer close(feed)
 		r := rand.New(rand.NewPCG(s.Seed, 1<<32))
 		for i := range s.Calls {
-			wait(ctx, time.Duration(r.ExpFloat64()*float64(pace)))
-			if ctx.Err() != nil {
+			wait(asking, time.Duration(r.ExpFloat64()*float64(pace)))
+			if asking.Err() != nil {
 				return
 			}
 			feed <- kinds[i%len(kinds)]
 		}
 	}()
 	b := &breaker{nodes: s.nodes, net: net, lib: lib, r: rand.New(rand.NewPCG(s.Seed, 1<<33)), made: s.res.Faults}
-	err := s.breakAll(asking, b, first)
+	err := s.breakAll(ctx, asking, b, first)
 	if err != nil {
+		asked()
 		for range feed { // the rest
 		}
 	}
@@ -150,21 +152,22 @@ func (s *soak) all(ctx context.Context, net *network) error {
 	return s.left(ctx)
 }
 
-// breakAll makes faults of all kinds, each as often as any other, until all calls have begun.
-func (s *soak) breakAll(ctx context.Context, b *breaker, first *caller) error {
-	for ctx.Err() == nil {
+// breakAll makes faults of all kinds, each as often as any other, until all calls have begun, when asking ends. A fault that is under way then is
+// no failure: it is made, and mended, by ctx.
+func (s *soak) breakAll(ctx, asking context.Context, b *breaker, first *caller) error {
+	for asking.Err() == nil {
 		for _, i := range b.r.Perm(len(faults)) {
-			if ctx.Err() != nil {
+			if asking.Err() != nil {
 				return nil
 			}
 			if faults[i].name == "delay" && !b.net.netem {
 				continue
 			}
 			s.say()
-			if err := b.once(ctx, first, faults[i]); err != nil {
+			if err := b.once(ctx, asking, first, faults[i]); err != nil {
 				return err
 			}
-			wait(ctx, b.between(0, mostCalm))
+			wait(asking, b.between(0, mostCalm))
 		}
 	}
 	return nil
@@ -184,7 +187,7 @@ func (s *soak) begin(ctx context.Context, first *caller) error {
 	for _, kind := range kinds {
 		var last outcome
 		for end := time.Now().Add(patience); ; {
-			if last = first.call(ctx, kind); last.err == nil {
+			if last = first.callFor(ctx, kind, patience); last.err == nil { // time to compile, on any machine
 				break
 			}
 			if time.Now().After(end) || ctx.Err() != nil {
@@ -258,7 +261,7 @@ func (s *soak) left(ctx context.Context) error {
 		return err
 	}
 	for _, name := range []string{chain, web, sales} {
-		if err := s.c.Remove(ctx, name); err != nil {
+		if err := s.remove(ctx, name); err != nil {
 			return fmt.Errorf("remove %s: %w", name, err)
 		}
 	}
@@ -266,7 +269,7 @@ func (s *soak) left(ctx context.Context) error {
 	for end := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
 		all = nil
 		for i, name := range names {
-			st, err := s.c.Status(ctx, name)
+			st, err := s.status(ctx, name)
 			if err != nil {
 				return err
 			}
@@ -288,6 +291,30 @@ func (s *soak) left(ctx context.Context) error {
 		s.example(i+1, "leftover", text)
 	}
 	return ctx.Err()
+}
+
+// remove removes a dataset. What is not there any more has been removed: the answer to that was lost.
+func (s *soak) remove(ctx context.Context, name string) error {
+	return again(ctx, func() error {
+		ctx, cancel := context.WithTimeout(ctx, loadTime)
+		defer cancel()
+		err := s.c.Remove(ctx, name)
+		if errors.Is(err, cluster.ErrNotFound) {
+			return nil
+		}
+		return err
+	})
+}
+
+// status asks a node for its status.
+func (s *soak) status(ctx context.Context, name string) (st *control.Status, err error) {
+	err = again(ctx, func() error {
+		ctx, cancel := context.WithTimeout(ctx, loadTime)
+		defer cancel()
+		st, err = s.c.Status(ctx, name)
+		return err
+	})
+	return st, err
 }
 
 // leftAt is what a node still has.
