@@ -1,12 +1,16 @@
 package invoke
 
 import (
+	"errors"
+	"io"
+	"strings"
 	"testing"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/column/expr"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
+	"github.com/wherry-fabric/wherry/schema"
 )
 
 // Numbers are decimal in arguments, as they are for rows of C structs: in an expression, a zero in front would make them octal.
@@ -35,5 +39,19 @@ func TestReadyNumbers(t *testing.T) {
 		if want, err := expr.Condition(c[0]+" == "+c[2], table.Columns); err != nil || got.String() != want.String() {
 			t.Errorf("%v: %s is %v, want %v (%v)", c, q.Where, got, want, err)
 		}
+	}
+}
+
+// Columns have no raw bytes; what is named instead is what a call's answer can be written as.
+func TestReadyHasNoRawBytes(t *testing.T) {
+	a := &Answer{Found: &Found{Columns: column.Schema{{Name: "n", Type: column.Type{ID: column.U64}}}}}
+	for _, format := range []schema.Format{schema.FormatCSV, schema.FormatJSON, schema.FormatNDJSON, schema.FormatTable} {
+		if err := a.Write(io.Discard, format); err != nil {
+			t.Errorf("%s: %v", format, err)
+		}
+	}
+	err := a.Write(io.Discard, schema.FormatRaw)
+	if !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), "use csv, json, ndjson or table") {
+		t.Error(err)
 	}
 }
