@@ -381,6 +381,9 @@ func CheckFormat(img *image.Image, format schema.Format) error {
 
 // Write writes the answer in a format; see CheckFormat.
 func (a *Answer) Write(w io.Writer, format schema.Format) error {
+	if a.Found != nil && format == schema.FormatRaw {
+		return fmt.Errorf("%w: columns have no raw bytes: use csv, json, ndjson or table", ErrRequest)
+	}
 	if a.Found != nil {
 		return a.Found.Write(w, batch.Format(format))
 	}

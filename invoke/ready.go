@@ -104,13 +104,24 @@ func (r *Request) condition(param, name, op, value string) (string, error) {
 		if _, err := strconv.ParseFloat(value, 64); err != nil || strings.Trim(value, "+-.0123456789eE") != "" {
 			return "", fmt.Errorf("%w: %s: %w: parameter value: %.40q is no value of column %s, which is %v", ErrRequest, r.Image.Name(), schema.ErrArgument, value, name, t)
 		}
-		text = strings.TrimPrefix(value, "+")
+		text = decimal(value)
 	}
 	sign := op
 	if s, is := signs[op]; is {
 		sign = s
 	}
 	return col + " " + sign + " " + text, nil
+}
+
+// decimal is a number without the plus and the zeros in front, which would make it another number in an expression: 010 is eight there, as in Go.
+func decimal(value string) string {
+	number := strings.TrimPrefix(value, "+")
+	digits := strings.TrimPrefix(number, "-")
+	sign := number[:len(number)-len(digits)]
+	for len(digits) > 1 && digits[0] == '0' && '0' <= digits[1] && digits[1] <= '9' {
+		digits = digits[1:]
+	}
+	return sign + digits
 }
 
 // flags are those of wherry query that ask the same.

@@ -1,0 +1,57 @@
+package invoke
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/column"
+	"github.com/wherry-fabric/wherry/column/expr"
+	"github.com/wherry-fabric/wherry/inject/xrdma"
+	"github.com/wherry-fabric/wherry/schema"
+)
+
+// Numbers are decimal in arguments, as they are for rows of C structs: in an expression, a zero in front would make them octal.
+func TestReadyNumbers(t *testing.T) {
+	img, err := xrdma.Lookup("count")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := &cluster.Table{Name: "cols", Kind: cluster.Columns, Columns: column.Schema{{Name: "i", Type: column.Type{ID: column.I16}},
+		{Name: "f", Type: column.Type{ID: column.F64}}, {Name: "d", Type: column.Type{ID: column.Decimal128, Precision: 9, Scale: 2}}}}
+	for _, c := range [][3]string{
+		{"i", "010", "10"}, {"i", "+010", "10"}, {"i", "-010", "-10"}, {"i", "08", "8"}, {"i", "0", "0"}, {"i", "000", "0"}, {"i", "-0", "-0"},
+		{"f", "010", "10"}, {"f", "00.5", "0.5"}, {"f", "-.5", "-.5"}, {"f", "0e3", "0e3"}, {"f", "100", "100"}, {"d", "010", "10"}, {"d", "-00.25", "-0.25"},
+	} {
+		r := Request{Image: img, Table: table, Args: map[string]string{"column": c[0], "op": "eq", "value": c[1]}}
+		q, err := r.Query()
+		if err != nil {
+			t.Errorf("%v: %v", c, err)
+			continue
+		}
+		got, err := expr.Condition(q.Where, table.Columns)
+		if err != nil {
+			t.Errorf("%v: %s: %v", c, q.Where, err)
+			continue
+		}
+		if want, err := expr.Condition(c[0]+" == "+c[2], table.Columns); err != nil || got.String() != want.String() {
+			t.Errorf("%v: %s is %v, want %v (%v)", c, q.Where, got, want, err)
+		}
+	}
+}
+
+// Columns have no raw bytes; what is named instead is what a call's answer can be written as.
+func TestReadyHasNoRawBytes(t *testing.T) {
+	a := &Answer{Found: &Found{Columns: column.Schema{{Name: "n", Type: column.Type{ID: column.U64}}}}}
+	for _, format := range []schema.Format{schema.FormatCSV, schema.FormatJSON, schema.FormatNDJSON, schema.FormatTable} {
+		if err := a.Write(io.Discard, format); err != nil {
+			t.Errorf("%s: %v", format, err)
+		}
+	}
+	err := a.Write(io.Discard, schema.FormatRaw)
+	if !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), "use csv, json, ndjson or table") {
+		t.Error(err)
+	}
+}
