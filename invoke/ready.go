@@ -104,13 +104,25 @@ func (r *Request) condition(param, name, op, value string) (string, error) {
 		if _, err := strconv.ParseFloat(value, 64); err != nil || strings.Trim(value, "+-.0123456789eE") != "" {
 			return "", fmt.Errorf("%w: %s: %w: parameter value: %.40q is no value of column %s, which is %v", ErrRequest, r.Image.Name(), schema.ErrArgument, value, name, t)
 		}
-		text = strings.TrimPrefix(value, "+")
+		text = decimal(value)
 	}
 	sign := op
 	if s, is := signs[op]; is {
 		sign = s
 	}
 	return col + " " + sign + " " + text, nil
+}
+
+// decimal writes a number so that an expression takes it as it is meant here: there 010 is 8, as in Go.
+func decimal(number string) string {
+	digits, negative := strings.CutPrefix(strings.TrimPrefix(number, "+"), "-")
+	for len(digits) > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9' {
+		digits = digits[1:]
+	}
+	if negative {
+		return "-" + digits
+	}
+	return digits
 }
 
 // flags are those of wherry query that ask the same.
