@@ -64,7 +64,7 @@ func TestReadyOnColumns(t *testing.T) {
 		t.Fatal(rows.Kind, cols.Kind)
 	}
 	conditions := [][3]string{{"level", "any", "x"}, {"level", "", ""}, {"size", ">=", "40"}, {"ok", "eq", "true"}, {"ok", "!=", "1"}, {"name", "prefix", "n 1"},
-		{"name", "~", `7"`}, {"name", "=", `n 3"`}, {"name", "lt", "n 2"}, {"score", "gt", "51.5"}, {"score", "le", "+1e1"}, {"level", "==", "-2"}, {"level", "gt", "9"}}
+		{"name", "~", `7"`}, {"name", "=", `n 3"`}, {"name", "lt", "n 2"}, {"score", "gt", "51.5"}, {"score", "le", "+1e1"}, {"level", "==", "-2"}, {"level", "eq", "-002"}, {"size", "lt", "010"}, {"size", "le", "+08"}, {"level", "gt", "9"}}
 	if testing.Short() { // the race detector makes each call slow
 		conditions = [][3]string{conditions[0], conditions[3], conditions[len(conditions)-1]}
 	}
