@@ -378,19 +378,24 @@ func (v *view) check() unix.Errno {
 		return unix.EACCES
 	case len(v.s.views) == maxViews || v.s.ended:
 		return unix.ENOMEM
+	case slices.ContainsFunc(v.s.views, func(o *view) bool { return o.overlaps(v.addr, v.addr+v.size) }):
+		return unix.EEXIST // one of two would get the other's faults
 	case v.write && slices.ContainsFunc(v.share.views, func(o *view) bool { return o.write && o.s != v.s }):
 		return unix.EBUSY
 	}
 	return 0
 }
 
-// unviewed ends s's views that lie in size bytes at addr. What a writer has changed is saved.
+// unviewed ends what s's views have of size bytes at addr, where it has something else now, or nothing. What a writer has changed is saved.
 func (c *Cache) unviewed(s *session, addr, size uint64) {
-	within := func(v *view) bool { return v.addr >= addr && v.addr+v.size <= addr+size }
+	to := addr + size
+	if to < addr {
+		to = ^uint64(0)
+	}
 	var written []*share
 	c.mu.Lock()
 	for _, v := range s.views {
-		if within(v) && v.write {
+		if v.write && v.overlaps(addr, to) {
 			written = append(written, v.share)
 		}
 	}
@@ -398,13 +403,26 @@ func (c *Cache) unviewed(s *session, addr, size uint64) {
 	c.flushAll(func(sh *share) bool { return slices.Contains(written, sh) })
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s.views = slices.DeleteFunc(s.views, func(v *view) bool {
-		if !within(v) {
-			return false
+	for _, v := range slices.Clone(s.views) {
+		if v.overlaps(addr, to) {
+			v.cut(addr, to)
 		}
-		v.share.views = slices.DeleteFunc(v.share.views, func(o *view) bool { return o == v })
-		return true
-	})
+	}
+}
+
+func (v *view) overlaps(from, to uint64) bool { return v.addr < to && from < v.addr+v.size }
+
+// cut takes addresses out of a view; what is left on either side stays one. c.mu is held.
+func (v *view) cut(from, to uint64) {
+	s, sh, end := v.s, v.share, v.addr+v.size
+	is := func(o *view) bool { return o == v }
+	s.views, sh.views = slices.DeleteFunc(s.views, is), slices.DeleteFunc(sh.views, is)
+	for _, left := range [2][2]uint64{{v.addr, min(from, end)}, {max(to, v.addr), end}} {
+		if left[0] < left[1] && len(s.views) < maxViews { // the shim sees to it that there are no more
+			part := &view{s, sh, left[0], left[1] - left[0], v.off + left[0] - v.addr, v.write}
+			s.views, sh.views = append(s.views, part), append(sh.views, part)
+		}
+	}
 }
 
 // synced answers callSync: what s has changed of shares that lie in size bytes at addr is in the store.

@@ -50,7 +50,7 @@ func newSharedRig(t *testing.T, mapped, writable bool) (*rig, string) {
 	store, share := sharedStore(t, mapped, writable)
 	r := newRig(t, store, 2<<20, share)
 	program := filepath.Join(t.TempDir(), "shared")
-	if out, err := exec.Command("gcc", "-O1", "-o", program, "testdata/shared.c").CombinedOutput(); err != nil {
+	if out, err := exec.Command("gcc", "-O1", "-pthread", "-o", program, "testdata/shared.c").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return r, program
@@ -144,6 +144,45 @@ func TestSharedWriter(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSharedOver: other pages of a share, and other memory, come where a part of a mapping was. Each address shows what was mapped there last, in a child too, and
+// the store has what was written.
+func TestSharedOver(t *testing.T) {
+	for name, mapped := range map[string]bool{"mapped": true, "fetched": false} {
+		t.Run(name, func(t *testing.T) {
+			r, program := newSharedRig(t, mapped, true)
+			if got := r.run(t, program, "over", "/wherry/work:table"); got != "ok" {
+				t.Fatal(got)
+			}
+			r.awaitSessions(t, 0)
+			r.store.mu.Lock()
+			defer r.store.mu.Unlock()
+			b := r.store.rooms[r.shares[0].rooms[0]]
+			for i := range 16 {
+				page := i
+				switch {
+				case i/4 == 1:
+					page = 96 + i
+				case i/2 == 5:
+					page = 190 + i
+				case i == 14:
+					continue
+				}
+				if got := binary.LittleEndian.Uint64(b[page*PageBytes+16:]); got != uint64(2000+i) {
+					t.Errorf("page %d has %d in the store", page, got)
+				}
+			}
+		})
+	}
+}
+
+// TestSharedThreads: a thread maps a share where another one has just unmapped it.
+func TestSharedThreads(t *testing.T) {
+	r, program := newSharedRig(t, true, false)
+	if got := r.run(t, program, "threads", "/wherry/work:table"); got != "ok" {
+		t.Error(got)
 	}
 }
 

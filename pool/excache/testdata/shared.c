@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,6 +116,68 @@ static void writes(const char *path)
     w[0] = 4;
 }
 
+static void *part(int fd, void *at, size_t off, size_t n, int write)
+{
+    void *p = mmap(at, n, PROT_READ | (write ? PROT_WRITE : 0), MAP_SHARED | (at ? MAP_FIXED : 0), fd, off);
+    if (p == MAP_FAILED)
+        die("mmap of a part");
+    return p;
+}
+
+static void same(const volatile uint64_t *w, size_t page)
+{
+    if (w[1] != 512 * page + 1)
+        printf("page %zu has %lu\n", page, (unsigned long)w[1]), exit(1);
+}
+
+/* Other pages of the file, and other memory, come where some of a mapping was. What is written there, and beside it, is kept. */
+static void over(const char *path)
+{
+    enum { PAGE = 4096 };
+    int fd = open(path, O_RDWR);
+    char *p = part(fd, 0, 0, 16 * PAGE, 1);
+    for (int i = 0; i < 16; i++)
+        same((void *)(p + i * PAGE), i);
+    if (munmap(p + 4 * PAGE, 4 * PAGE))
+        die("munmap");
+    part(fd, p + 4 * PAGE, 100 * PAGE, 4 * PAGE, 1); /* into the hole */
+    part(fd, p + 10 * PAGE, 200 * PAGE, 2 * PAGE, 1); /* over what is there */
+    if (mmap(p + 14 * PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+        die("mmap of memory");
+    p[14 * PAGE] = 7;
+    for (int i = 0; i < 16; i++)
+        if (i != 14)
+            same((void *)(p + i * PAGE), i / 4 == 1 ? 96 + i : i / 2 == 5 ? 190 + i : i);
+    pid_t child = fork();
+    if (!child) {
+        same((void *)(p + 5 * PAGE), 101);
+        same((void *)(p + 15 * PAGE), 15);
+        _exit(p[14 * PAGE] != 7);
+    }
+    int status;
+    if (waitpid(child, &status, 0) != child || status)
+        printf("the child ended with %#x\n", status), exit(1);
+    for (int i = 0; i < 16; i++)
+        ((uint64_t *)(p + i * PAGE))[2] = 1000 + i;
+    if (msync(p, 16 * PAGE, MS_SYNC))
+        die("msync");
+    for (int i = 0; i < 16; i++)
+        ((uint64_t *)(p + i * PAGE))[2] = 2000 + i; /* the end saves it */
+}
+
+/* Threads map pages where others have just had theirs. */
+static void *maps(void *path)
+{
+    int fd = open(path, O_RDONLY);
+    for (size_t i = 0; i < 1000; i++) {
+        size_t page = i * 7919 % 4096;
+        void *p = part(fd, 0, page * 4096, 4096, 0);
+        same(p, page);
+        munmap(p, 4096);
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     setvbuf(stdout, 0, _IONBF, 0);
@@ -149,6 +212,14 @@ int main(int argc, char **argv)
         while (w[0] != 4)
             usleep(1000);
         check(w, 4);
+    } else if (!strcmp(argv[1], "over"))
+        over(argv[2]);
+    else if (!strcmp(argv[1], "threads")) {
+        pthread_t all[4];
+        for (int i = 0; i < 4; i++)
+            pthread_create(all + i, 0, maps, argv[2]);
+        for (int i = 0; i < 4; i++)
+            pthread_join(all[i], 0);
     } else if (!strcmp(argv[1], "lost")) {
         volatile uint64_t *w = map(argv[2], 0), sum = w[1], *own = malloc(8 << 20);
         memset((void *)own, 1, 8 << 20);

@@ -48,6 +48,43 @@ static i64 show(const struct shared *v)
     return watched;
 }
 
+/* Whether there is room for what is left of shares when n bytes at p are taken out of them. The lock is held. */
+static int cuttable(u64 from, u64 to)
+{
+    u32 more = 0;
+    for (u32 i = 0; i < shared_count; i++)
+        more += shared[i].addr < from && to < shared[i].addr + shared[i].size;
+    return shared_count + more <= MAX_SHARES;
+}
+
+/* Forgets what was at addresses that are something else's now, or nobody's. What is left on both sides stays mapped. The lock is held, since before they were: no
+ * other thread maps a share there meanwhile. */
+static void cut(u64 from, u64 to)
+{
+    u64 pair[2] = {from, to - from};
+    u32 found = 0;
+    for (u32 i = 0; i < shared_count;) {
+        struct shared *v = shared + i, tail = *v;
+        u64 end = v->addr + v->size;
+        if (v->addr >= to || end <= from) {
+            i++;
+            continue;
+        }
+        found++;
+        tail.off += to - v->addr;
+        tail.addr = to;
+        tail.size = end - to;
+        if (v->addr < from) {
+            v->size = from - v->addr;
+            if (end > to && shared_count < MAX_SHARES)
+                shared[shared_count++] = tail;
+        } else
+            *v = end > to ? tail : shared[--shared_count];
+    }
+    if (found)
+        ask(CALL_UNVIEW, 1, 0, pair, 0);
+}
+
 i64 share_map(void *p, u64 n, int prot, int flags, int fd, i64 off)
 {
     u64 stat[32]; /* a struct stat begins with the device and the file's number */
@@ -56,38 +93,47 @@ i64 share_map(void *p, u64 n, int prot, int flags, int fd, i64 off)
     if (!(prot & PROT_READ) || prot & PROT_EXEC || (prot & PROT_WRITE && flags & MAP_PRIVATE))
         return -EACCES;
     n = whole_pages(n);
-    i64 at = CALL6(SYS_mmap, p, n, 0, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)), -1, 0);
-    if (at < 0 && at > -4096)
-        return at;
-    struct shared v = {stat[0], stat[1], (u64)at, n, (u64)off, (prot & PROT_WRITE) != 0};
     lock();
+    i64 at = cuttable((u64)p, (u64)p + n)
+                 ? CALL6(SYS_mmap, p, n, 0, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)), -1, 0)
+                 : -ENOMEM;
+    if (at < 0 && at > -4096) {
+        unlock();
+        return at;
+    }
+    cut((u64)at, (u64)at + n);
+    struct shared v = {stat[0], stat[1], (u64)at, n, (u64)off, (prot & PROT_WRITE) != 0};
     i64 err = shared_count < MAX_SHARES ? show(&v) : -ENOMEM;
     if (err >= 0)
         shared[shared_count++] = v;
-    unlock();
-    if (err < 0) {
+    else
         CALL2(SYS_munmap, at, n);
-        return err;
-    }
-    return at;
+    unlock();
+    return err < 0 ? err : at;
 }
 
-void share_unmapped(const void *p, u64 n)
+i64 share_unmap(void *p, u64 n)
 {
     u64 from = (u64)p, to = from + whole_pages(n);
     if (!__atomic_load_n(&shared_count, __ATOMIC_RELAXED))
-        return;
+        return CALL2(SYS_munmap, p, n);
     lock();
-    for (u32 i = 0; i < shared_count;) {
-        struct shared *v = shared + i;
-        if (v->addr < from || v->addr + v->size > to) { /* what is left of it is one still */
-            i++;
-            continue;
-        }
-        ask(CALL_UNVIEW, 1, 0, &v->addr, 0);
-        *v = shared[--shared_count];
-    }
+    i64 r = cuttable(from, to) ? CALL2(SYS_munmap, p, n) : -ENOMEM;
+    if (!r)
+        cut(from, to);
     unlock();
+    return r;
+}
+
+i64 share_over(void *p, u64 n, int prot, int flags, int fd, i64 off)
+{
+    u64 from = (u64)p, to = from + whole_pages(n);
+    lock();
+    i64 r = cuttable(from, to) ? CALL6(SYS_mmap, p, n, prot, flags, fd, off) : -ENOMEM;
+    if (r == (i64)p)
+        cut(from, to);
+    unlock();
+    return r;
 }
 
 int share_at(const void *p, u64 n)

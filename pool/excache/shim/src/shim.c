@@ -273,7 +273,8 @@ EXPORT void *mmap(void *p, u64 n, int prot, int flags, int fd, i64 off)
         u8 *q = n > window_size ? 0 : take(n, PAGE, CLEARED);
         return q ? q : (void *)fails(-ENOMEM);
     }
-    i64 r = system_map(p, n, prot, flags, fd, off);
+    int over = flags & MAP_FIXED && !(flags & MAP_FIXED_NOREPLACE) && share_at(p, whole_pages(n));
+    i64 r = over ? share_over(p, n, prot, flags, fd, off) : system_map(p, n, prot, flags, fd, off);
     return (void *)fails(r == -EBADF && fd >= 0 ? share_map(p, n, prot, flags, fd, off) : r);
 }
 
@@ -282,16 +283,12 @@ EXPORT void *mmap64(void *p, u64 n, int prot, int flags, int fd, i64 off) { retu
 EXPORT int munmap(void *p, u64 n)
 {
     struct parts s = parts_of(p, whole_pages(n));
-    if (!s.in || (u64)p % PAGE) {
-        i64 r = CALL2(SYS_munmap, p, n);
-        if (!r)
-            share_unmapped(p, n);
-        return (int)fails(r);
-    }
+    if (!s.in || (u64)p % PAGE)
+        return (int)fails(share_unmap(p, n));
     u8 *in = (u8 *)p + s.before;
-    i64 r = s.before ? CALL2(SYS_munmap, p, s.before) : 0;
+    i64 r = s.before ? share_unmap(p, s.before) : 0;
     if (r >= 0 && s.after)
-        r = CALL2(SYS_munmap, in + s.in, s.after);
+        r = share_unmap(in + s.in, s.after);
     lock();
     window_give(in, s.in);
     unlock();
@@ -351,7 +348,7 @@ EXPORT void *mremap(void *p, u64 old, u64 n, int flags, ...)
         return (void *)fails(remap(p, whole_pages(old), whole_pages(n), flags, to));
     if (flags & MREMAP_FIXED && parts_of(to, whole_pages(n)).in)
         return (void *)fails(remap_over(p, old, whole_pages(n), flags, to));
-    if (share_at(p, old))
+    if (share_at(p, old) || (flags & MREMAP_FIXED && share_at(to, n)))
         return (void *)fails(-EINVAL); /* the daemon would not know where it is */
     return (void *)fails(CALL5(SYS_mremap, p, old, n, flags, to));
 }

@@ -60,8 +60,10 @@ i64 window_parted(int forked);
 i64 share_open(const char *path, int flags);
 /* Maps one; -EBADF: the descriptor is none's. */
 i64 share_map(void *p, u64 n, int prot, int flags, int fd, i64 off);
-/* Says that addresses were unmapped. */
-void share_unmapped(const void *p, u64 n);
+/* Unmaps addresses, of shares or not. */
+i64 share_unmap(void *p, u64 n);
+/* Maps something else over shares. */
+i64 share_over(void *p, u64 n, int prot, int flags, int fd, i64 off);
 /* Whether there is one in n bytes at p, and whether one that is only to be read. */
 enum { SHARE_READ = 1, SHARE_WRITE = 2 };
 int share_at(const void *p, u64 n);
