@@ -111,7 +111,8 @@ func (a *app) devGrantCommand(on *string) *cobra.Command {
 		Long: `Set what TOKEN may do with a device; it takes the capability admin. TOKEN is the name
 of a token or of a certificate, or * for everybody with the capability device. RIGHTS
 are r (borrow it in mode read), rw (in every mode) or none. Leases stay as they are:
-wherry dev return ends one. A node forgets its grants when it ends.`,
+wherry dev return ends one. A node forgets its grants when it ends, unless it was
+told a file that keeps them (wherry node --lend-grants).`,
 		Example:           "  wherry dev grant disk0 ann rw",
 		Args:              cobra.ExactArgs(3),
 		ValidArgsFunction: a.completing(completeDevices, 1),

@@ -247,6 +247,56 @@ func TestPairIsNotOvertaken(t *testing.T) {
 	}
 }
 
+// TestClaimIsOfItsPair: a borrower may put other commands where a pair of its waits. What the pair has claimed is free then; and a claim ends with its queue, at once.
+func TestClaimIsOfItsPair(t *testing.T) {
+	r := newRig(t, Limits{})
+	r.disk.gate = make(chan struct{})
+	var all [4]*borrower
+	for i := range all {
+		all[i] = r.borrow(device.BorrowRequest{Mode: device.Shared})
+	}
+	a, b, c, d := all[0], all[1], all[2], all[3]
+	put := func(b *borrower, entry int, cmd nvme.Command) {
+		cmd.NS, cmd.ID, cmd.SGL, cmd.Data = 1, uint16(entry), true, nvme.DataBlock(at(dataAt), 512)
+		cmd.Encode((*[nvme.CommandBytes]byte)(b.seg.Bytes()[sqAt+entry*nvme.CommandBytes:]))
+	}
+	ring := func(b *borrower, tail uint64) {
+		if err := b.regs.Ring(device.SubmissionDoorbell(1), 4, tail); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pair := func(b *borrower, entry int, block uint64) {
+		put(b, entry, nvme.Command{Op: nvme.OpCompare, Fused: 1, Block: block, Blocks: 1})
+		put(b, entry+1, nvme.Command{Op: nvme.OpWrite, Fused: 2, Block: block, Blocks: 1})
+	}
+	n := 0
+	write := func(block uint64) {
+		n++
+		d.send(nvme.Command{Op: nvme.OpWrite, NS: 1, ID: uint16(n), SGL: true, Data: nvme.DataBlock(at(dataAt), 512), Block: block, Blocks: 1})
+		r.eventually("a write is under way", func() bool { return r.leases()[3].Inflight == n })
+	}
+	a.send(nvme.Command{Op: nvme.OpWrite, NS: 1, SGL: true, Data: nvme.DataBlock(at(dataAt), 1024), Block: 5, Blocks: 2})
+	r.eventually("the first write is under way", func() bool { return r.leases()[0].Inflight == 1 })
+	for _, b := range []*borrower{c, b} {
+		pair(b, 0, 5)
+		ring(b, 2)
+		write(20) // all that was rung before has been looked at when two are under way
+		write(21)
+	}
+	put(b, 0, nvme.Command{Op: nvme.OpRead, Block: 30, Blocks: 1})
+	pair(b, 1, 6)
+	ring(b, 3)
+	if err := r.l.Unqueue(t.Context(), c.from, &device.UnqueueRequest{Lease: c.lease.ID, Queue: 1}); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually("what came in the pair's place is under way", func() bool { return r.leases()[1].Inflight == 1 })
+	write(5)
+	close(r.disk.gate)
+	for range 3 {
+		b.reap(true)
+	}
+}
+
 // TestListPermitsNothing: a PRP list may lie in a window that can only be read. Data is not written there for that.
 func TestListPermitsNothing(t *testing.T) {
 	r := newRig(t, Limits{})

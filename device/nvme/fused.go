@@ -130,11 +130,12 @@ func (k *crew) blocked(o *op) bool {
 	return true
 }
 
-// unclaim is called when a queue's pair begins, or cannot: it is not to keep others waiting for a place of its own. Engine.mu is held.
+// unclaim is called when a queue's pair begins, cannot, or is another command now: it is not to keep others waiting for a place of its own. Engine.mu is held.
 func (k *crew) unclaim(e *Engine, q *queue) {
 	if i := slices.IndexFunc(k.claims, func(c claim) bool { return c.q == q }); i >= 0 {
 		k.claims = slices.Delete(k.claims, i, i+1)
 		k.look(e)
+		e.ring() // a lease that ends is no leader's turn
 	}
 }
 

@@ -99,6 +99,9 @@ func (q *queue) serve(commands, bytes int) (n, moved int) {
 		} else {
 			took, size, done = q.pair(mem, &cmd, waiting, room)
 		}
+		if !q.blocked { // the head may be another command than the pair that claimed: its memory is the borrower's
+			q.c.crew.unclaim(q.c.e, q)
+		}
 		if !done { // it waits in the queue
 			break
 		}

@@ -205,8 +205,8 @@ func (v *VM) Run(ctx context.Context, command string) (string, error) {
 func (v *VM) Begin(ctx context.Context, command, said string) (end func() (string, error), err error) {
 	v.n++
 	mark := fmt.Sprintf("=%d=", v.n)
-	v.line.SetReadDeadline(time.Time{})
-	quit := context.AfterFunc(ctx, func() { v.line.SetReadDeadline(time.Unix(1, 0)) })
+	v.line.SetDeadline(time.Time{})
+	quit := context.AfterFunc(ctx, func() { v.line.SetDeadline(time.Unix(1, 0)) }) // of writes too: what QEMU does not take would be waited for by nudge, for ever
 	calm := v.nudge()
 	stop := func() {
 		calm()

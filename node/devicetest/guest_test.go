@@ -210,7 +210,8 @@ func testGuestNBD(t *testing.T, v *vm.VM, ctx context.Context) {
 	url, _, _ := r.front(host.Config{Mode: device.Exclusive})
 	_, port, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(url, "nbd://"), "/"+driveName), ":")
 	m := &machine{v, r, ctx}
-	m.run("ip addr add 10.0.2.15/24 dev eth0 && ip link set eth0 up", "nbd-client -N "+driveName+" 10.0.2.2 "+port+" /dev/nbd0")
+	m.run("ip addr add 10.0.2.15/24 dev eth0 && ip link set eth0 up", "nbd-client -N "+driveName+" 10.0.2.2 "+port+" /dev/nbd0",
+		`while test "$(head -c 4096 /dev/nbd0 2>/dev/null | wc -c)" != 4096; do usleep 20000; done`) // nbd-client returns before the drive is there
 	if got := m.run("sha256sum < /dev/nbd0"); !strings.HasPrefix(got, fmt.Sprintf("%x", sha256.Sum256(want))) {
 		t.Errorf("the guest reads other bytes: %s", got)
 	}

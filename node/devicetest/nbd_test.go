@@ -111,47 +111,52 @@ func (r *rig) same(what, path string, want []byte) {
 // kills is how many borrowers are killed beside a front.
 var kills = flag.Int("kills", 12, "borrowers that are killed while others use the drive")
 
-// killer has a part of the drive borrowed, and its borrower killed while it writes, again and again until stop; enough is closed after *kills of them.
+// killer has a part of the drive borrowed, and its borrower killed while it writes, again and again until stop; enough is closed after *kills of them, or where it fails.
 func (r *rig) killer(offset, size uint64) (enough <-chan struct{}, stop func()) {
-	done, quit, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	done, over := make(chan struct{}), make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		defer close(over)
-		for n := 1; ; n++ {
-			victim := exec.CommandContext(ctx, os.Args[0], "run-borrower", r.addr, r.tokens, fmt.Sprint(offset), fmt.Sprint(size))
-			out, err := victim.StdoutPipe()
-			if err == nil {
-				err = victim.Start()
-			}
-			if err != nil {
-				r.t.Error(err)
+		reached := sync.OnceFunc(func() { close(done) })
+		defer reached()
+		for n := 1; ctx.Err() == nil; n++ {
+			said, err := killed(ctx, time.Duration(n%7)*time.Millisecond, "run-borrower", r.addr, r.tokens, fmt.Sprint(offset), fmt.Sprint(size))
+			if ctx.Err() == nil && err != nil {
+				r.t.Errorf("borrower %d ends before it is killed: %v: %s", n, err, said)
 				return
 			}
-			_, err = bufio.NewReader(out).ReadString('\n') // it writes
-			time.Sleep(time.Duration(n%7) * time.Millisecond)
-			victim.Process.Kill()
-			victim.Wait()
-			select {
-			case <-quit:
-				return
-			default:
-			}
-			if err != nil {
-				r.t.Errorf("borrower %d ends before it is killed: %v", n, err)
-				return
-			}
-			if n == *kills {
-				close(done)
+			if n >= *kills {
+				reached()
 			}
 		}
 	}()
-	stop = sync.OnceFunc(func() {
-		close(quit)
+	stop = func() {
 		cancel()
 		<-over
-	})
+	}
 	r.t.Cleanup(stop)
 	return done, stop
+}
+
+// killed starts this binary in a role, and kills it some time after it is ready; else it returns what it said.
+func killed(ctx context.Context, after time.Duration, args ...string) (said string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	_, err = bufio.NewReader(out).ReadString('\n')
+	time.Sleep(after)
+	cmd.Process.Kill()
+	cmd.Wait()
+	return stderr.String(), err
 }
 
 // TestFio: fio writes through NBD with checksums and verifies them, while another borrower of the drive is killed again and again.
