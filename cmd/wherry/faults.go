@@ -65,7 +65,7 @@ Root is needed. The machine's own network is not touched.`,
 	}
 	f := cmd.Flags()
 	f.IntVar(&c.Calls, "calls", 1000, fmt.Sprintf("calls, about 30 a second, 1 to %d", faults.MaxCalls))
-	f.Uint64Var(&c.Seed, "seed", 0, "of faults and calls (default: another one each time)")
+	f.Uint64Var(&c.Seed, "seed", 0, "of faults and calls, from 0 (default: another one each time)")
 	f.BoolVar(&inside, "inside", false, "this process has namespaces of its own")
 	_ = f.MarkHidden("inside")
 	return cmd

@@ -18,6 +18,7 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject/wasm"
+	"github.com/wherry-fabric/wherry/internal/compiler"
 	"github.com/wherry-fabric/wherry/node"
 )
 
@@ -77,6 +78,9 @@ again and keeps its data; what changes only with a restart, or is wrong, its log
 	p.StringVar(&c.CodeCache, "code-cache", "", "directory for compiled functions (default: they are kept in memory only)")
 	p.StringVar(&f.codeCacheBytes, "code-cache-bytes", "", fmt.Sprintf("size of that directory at most, as in 512MiB: at least %v (default %v)", node.MinCodeCache, node.Bytes(wasm.DefaultCacheBytes)))
 	p.StringVar(&c.Native, "native", "off", "where native code (bitcode, ELF) runs: off (nowhere), worker (in processes of their own, locked down) or in-process (in the node: a function that faults ends it, one that runs on cannot be stopped)")
+	p.StringArrayVar(&c.Compiler, "compiler", nil, "program that compiles bitcode, and its arguments, each with a --compiler of its own (default: wherry-llvm beside this program, else on PATH)")
+	p.BoolVar(&c.UnconfinedCompiler, "unconfined-compiler", false, "compile bitcode where compilers cannot be locked down (no seccomp): what takes one over can do what this node's user can")
+	p.DurationVar(&c.CompileTime, "compile-time", compiler.DefaultDeadline, "processor time that compiling one function's bitcode may take: more than 0")
 	p.StringVar(&c.TrustFile, "trust-file", "", "file of the keys whose signatures native code needs; wherry fn keys writes it")
 	p.StringToStringVar(&c.LimitsByName, "limit", nil, "limit that a message names, as in max_instances=512 or held_bytes=128MiB; may be repeated (docs/operations.md)")
 	p.DurationVar(&c.StopTime, "stop-time", node.DefaultStopTime, "how long running functions and loads may take to finish when the node is stopped: more than 0")
@@ -118,6 +122,9 @@ func (f *nodeFlags) nodeConfig(cmd *cobra.Command, flags node.Config) (node.Conf
 	}
 	if set("insecure") {
 		c.Insecure = flags.Insecure
+	}
+	if set("unconfined-compiler") {
+		c.UnconfinedCompiler = flags.UnconfinedCompiler
 	}
 	if set("listen") {
 		c.Listen = f.listen
@@ -166,12 +173,12 @@ func mergeLimits(file, flags map[string]string) map[string]string {
 	return all
 }
 
-// sizes sets what has a unit: times and bytes.
+// sizes sets the compiler's command, and what has a unit: times and bytes.
 func (f *nodeFlags) sizes(cmd *cobra.Command, c, flags *node.Config) error {
 	for _, s := range []struct {
 		flag     string
 		to, from *time.Duration
-	}{{"stop-time", &c.StopTime, &flags.StopTime}, {"load-time", &c.LoadTime, &flags.LoadTime}} {
+	}{{"stop-time", &c.StopTime, &flags.StopTime}, {"load-time", &c.LoadTime, &flags.LoadTime}, {"compile-time", &c.CompileTime, &flags.CompileTime}} {
 		if !cmd.Flags().Changed(s.flag) {
 			continue
 		}
@@ -179,6 +186,9 @@ func (f *nodeFlags) sizes(cmd *cobra.Command, c, flags *node.Config) error {
 			return fmt.Errorf("--%s %v: it must be positive, as in 30s", s.flag, *s.from)
 		}
 		*s.to = *s.from
+	}
+	if cmd.Flags().Changed("compiler") {
+		c.Compiler = flags.Compiler
 	}
 	for _, s := range []struct {
 		flag, text string
