@@ -321,10 +321,11 @@ func largeImage(t *testing.T, seed int) *image.Image {
 func TestStopsWhileCompiling(t *testing.T) {
 	b := besiege(t, "--stop-time", "300ms")
 	ann := b.as("ann")
+	images := []*image.Image{largeImage(t, 0), largeImage(t, 1)} // half a minute of clang's on a busy machine: before the wait begins
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	start := func(seed int) *inject.Future {
-		f, err := ann.Runtime().Prepare(largeImage(t, seed), nil)
+	start := func(i int) *inject.Future {
+		f, err := ann.Runtime().Prepare(images[i], nil)
 		if err != nil {
 			t.Fatal(err)
 		}
