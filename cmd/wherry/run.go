@@ -131,7 +131,11 @@ func (f *programFlags) shares(ctx context.Context, c *client.Client, store *exca
 		if err != nil {
 			return nil, fmt.Errorf("--share %s: %w", text, err)
 		}
-		all = append(all, store.Share(name, mem, i >= len(f.share)))
+		share, err := store.Share(name, mem, i >= len(f.share))
+		if err != nil {
+			return nil, fmt.Errorf("--share %s: %w", text, err)
+		}
+		all = append(all, share)
 	}
 	return all, nil
 }

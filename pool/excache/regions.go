@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -90,11 +91,20 @@ func (s *Regions) Take(ctx context.Context, r int) error {
 }
 
 // Share makes a Share of memory that is open here, and stays so.
-func (s *Regions) Share(name string, mem *pool.Memory, writable bool) Share {
+func (s *Regions) Share(name string, mem *pool.Memory, writable bool) (Share, error) {
+	rights, need := mem.Info().Rights, "r"
+	if writable {
+		need = "rw"
+	}
+	for _, one := range need {
+		if !strings.ContainsRune(rights, one) {
+			return Share{}, fmt.Errorf("%w: you have the rights %s to %s, and need %s: have its owner grant them, or share it to be read", pool.ErrRights, rights, name, need)
+		}
+	}
 	return Share{Name: name, Size: mem.Size(), Writable: writable, Bind: func(r, part int) {
 		off := int64(part) * RoomBytes
 		s.keep(r, roomBytes{mem: mem, off: uint64(off), size: int(min(RoomBytes, mem.Size()-off))})
-	}}
+	}}, nil
 }
 
 func (s *Regions) keep(r int, b roomBytes) {
