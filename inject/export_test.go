@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/travel"
 )
@@ -56,4 +57,13 @@ func (rt *Runtime) Loading() int {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	return rt.loads.running
+}
+
+// Begins says where roots on a table of elements of these names were to begin.
+func Begins(elements []string, roots []Root) string {
+	f := Function{table: &cluster.Table{}}
+	for _, name := range elements {
+		f.table.Shards = append(f.table.Shards, cluster.Shard{Element: name})
+	}
+	return f.begins(roots)
 }
