@@ -14,12 +14,13 @@ func Visits(at abi.Host) bool {
 	return h.run.Light()
 }
 
-// NameFunction gives a function a number for the run's forward and fork.
+// NameFunction gives a function a number for the run's forward and fork, on the run's dataset and in the form that was asked for.
 func NameFunction(at abi.Host, img travel.ID) (uint32, error) {
 	h := at.(*host)
 	h.rt.mu.Lock()
 	defer h.rt.mu.Unlock()
-	return h.name(img)
+	own := h.run.Binding()
+	return h.nameAs(travel.What{Image: img, Table: own.Table, Form: own.Form})
 }
 
 // Leads reports whether a run is on the goroutine that drives the fabric. Only that one may ask.
