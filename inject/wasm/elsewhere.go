@@ -5,16 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"time"
 
-	"github.com/wherry-fabric/wherry/internal/codecache"
+	"github.com/wherry-fabric/wherry/inject/wasm/internal/shelf"
 	"github.com/wherry-fabric/wherry/internal/compiler"
+	"github.com/wherry-fabric/wherry/internal/jail"
 )
 
 // What may take long to compile is compiled in a process that can be killed (Config.Compiler, ServeCompiler), and comes back as the file that
-// wazero would have written: the engine stages that and has wazero load it.
+// wazero would have written: the engine has wazero load that. The process is locked down (internal/jail): it has no way to files, sockets or other processes.
 //
 // longModule is the size of instrumented code above which a module is compiled there. Below, the worst takes 0.1 s, and a function of
 // a few KiB less than a process's answer.
@@ -55,7 +57,7 @@ func (e *Engine) compilesElsewhere(ctx context.Context) (bool, error) {
 	if c.works || time.Now().Before(c.again) {
 		return c.works, nil
 	}
-	why := c.try(ctx)
+	why := c.try(ctx, e.config.Log)
 	if ctx.Err() != nil {
 		return false, fmt.Errorf("while a compiler process starts: %w", context.Cause(ctx))
 	}
@@ -67,7 +69,7 @@ func (e *Engine) compilesElsewhere(ctx context.Context) (bool, error) {
 }
 
 // try starts a process, and says why it is of no use.
-func (c *compilers) try(ctx context.Context) error {
+func (c *compilers) try(ctx context.Context, log *slog.Logger) error {
 	h, err := c.pool.Hello(ctx)
 	switch {
 	case err != nil:
@@ -77,33 +79,38 @@ func (c *compilers) try(ctx context.Context) error {
 	case h.Compiler != compilerName():
 		return fmt.Errorf("it is %q, and this program has %q", h.Compiler, compilerName())
 	}
+	if h.Loose != "" {
+		log.Warn("wasm: compiler processes are not confined", "why", h.Loose)
+	}
 	return nil
 }
 
 // compileElsewhere has a module compiled, charged to a principal. The context's end ends that.
-func (e *Engine) compileElsewhere(ctx context.Context, principal, key string, code []byte) (codecache.Entry, error) {
+func (e *Engine) compileElsewhere(ctx context.Context, principal string, code []byte) (shelf.Code, error) {
 	made, err := e.compilers.pool.Compile(ctx, compiler.Job{Principal: principal, Request: compiler.Request{Code: code}})
 	var refused *compiler.RefusedError
 	switch {
 	case errors.As(err, &refused):
-		return codecache.Entry{}, &CodeError{refused}
+		return shelf.Code{}, &CodeError{refused}
 	case errors.Is(err, compiler.ErrDeadline):
-		return codecache.Entry{}, &CodeError{fmt.Errorf("%w; split its largest functions, or the function", err)}
+		return shelf.Code{}, &CodeError{fmt.Errorf("%w; split its largest functions, or the function", err)}
 	case err != nil:
-		return codecache.Entry{}, fmt.Errorf("wasm: compiling %d bytes: %w", len(code), err)
+		return shelf.Code{}, fmt.Errorf("wasm: compiling %d bytes: %w", len(code), err)
 	}
 	name, data, ok := bytes.Cut(made, []byte{'\n'})
 	if !ok {
-		return codecache.Entry{}, fmt.Errorf("wasm: the compiler process answered %d bytes that are no code", len(made))
+		return shelf.Code{}, fmt.Errorf("wasm: the compiler process answered %d bytes that are no code", len(made))
 	}
-	return codecache.Entry{Key: key, Name: string(name), Data: data}, nil
+	return shelf.Code{Name: string(name), Data: data}, nil
 }
 
 // compilerName is what both sides must be.
 func compilerName() string { return "wazero " + wazeroVersion }
 
 // ServeCompiler makes this process one of those that Config.Compiler names, until the socket that it finds as compiler.Descriptor ends.
-func ServeCompiler() error {
+func ServeCompiler() error { return serveCompiler((*lane).answer) }
+
+func serveCompiler(answer func(*lane, []byte) compiler.Answer) error {
 	socket := os.NewFile(compiler.Descriptor, "requests")
 	conn, err := net.FileConn(socket)
 	if err != nil {
@@ -114,24 +121,27 @@ func ServeCompiler() error {
 	if kind, why := kind(false); kind != kindCompiler {
 		hello.Why = why
 	}
-	l, err := newLane(kindCompiler, os.TempDir())
+	l, err := newLane(kindCompiler, true)
 	if err != nil {
 		hello.Why = err.Error()
 	} else {
 		defer l.close()
 	}
+	// wazero makes executable what it compiled, and nothing of it runs here. Where there are no filters, compiling here is still better than in the node.
+	if _, err := jail.Enter(true); err != nil {
+		hello.Loose = err.Error()
+	}
 	return compiler.Serve(conn, hello, func(r compiler.Request) compiler.Answer {
 		if hello.Why != "" {
 			return compiler.Answer{Failed: hello.Why}
 		}
-		return l.answer(r.Code)
+		return answer(l, r.Code)
 	})
 }
 
-// answer compiles a module, and gives the file that wazero wrote: its name, a line's end, its content.
+// answer compiles a module, and gives the file that wazero would have written: its name, a line's end, its content.
 func (l *lane) answer(code []byte) compiler.Answer {
-	defer l.stage.clear()
-	c, err := l.compile(code)
+	c, made, anew, err := l.compile(code, shelf.Code{})
 	if err != nil {
 		var bad *CodeError
 		if errors.As(err, &bad) {
@@ -140,9 +150,8 @@ func (l *lane) answer(code []byte) compiler.Answer {
 		return compiler.Answer{Refused: err.Error()}
 	}
 	_ = c.Close(context.Background()) // it frees code that nothing runs
-	made, ok := l.stage.newest(l.stage.files())
-	if !ok {
-		return compiler.Answer{Failed: "wazero wrote no file below " + l.stage.dir}
+	if !anew {
+		return compiler.Answer{Failed: "wazero made no code"}
 	}
 	return compiler.Answer{Object: append([]byte(made.Name+"\n"), made.Data...)}
 }
