@@ -95,8 +95,14 @@ func (g *memGet) write(ctx context.Context, c *client.Client, name string, w io.
 		}
 		return r.WriteBatches(ctx, g.options, format, w)
 	}
+	if arrow && r.Table.Kind == cluster.CSR {
+		return r.WriteGraph(ctx, g.options, batch.Format(g.format), w)
+	}
 	if arrow {
 		return usagef("--format %s is for columns, for rows without text and for graphs; %s is of kind %v", g.format, name, r.Table.Kind)
+	}
+	if r.Table.Kind == cluster.CSR {
+		return usagef("--format %s is for rows; %s is a graph: use arrow or parquet, or read a window as it is (--element and --window)", g.format, name)
 	}
 	return r.Write(ctx, g.options, w)
 }

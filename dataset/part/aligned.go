@@ -102,6 +102,7 @@ const (
 	GraphName   = "name"
 	GraphOut    = "out"
 	GraphIn     = "in"
+	GraphEdge   = "edge"
 	GraphTo     = "to"
 	GraphWeight = "weight"
 )
@@ -140,7 +141,7 @@ func (g Graph) File() (*Aligned, error) {
 		a.lengths, a.buffers = append(a.lengths, g.Rows, edges), append(a.buffers, span{}, buffer(way.offsets), span{})
 		if g.Weighted {
 			weight := fieldSpec{name: GraphWeight, typ: arrowFloat, build: floatType(wholeDouble)}
-			list.within = []fieldSpec{{name: "edge", typ: arrowStruct, build: noFields, within: []fieldSpec{vertex, weight}}}
+			list.within = []fieldSpec{{name: GraphEdge, typ: arrowStruct, build: noFields, within: []fieldSpec{vertex, weight}}}
 			a.lengths, a.buffers = append(a.lengths, edges, edges), append(a.buffers, span{})
 		}
 		a.buffers = append(a.buffers, buffer(way.targets))
