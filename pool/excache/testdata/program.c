@@ -421,7 +421,9 @@ static void caught(int s, siginfo_t *i, void *c) { (void)s, (void)i, (void)c, _e
 
 static void streams(void) // a child whose C library touches memory of the window before the child's own handlers have run: files, keys
 {
-    struct sigaction own = {.sa_sigaction = caught, .sa_flags = SA_SIGINFO}, is;
+    struct sigaction own = {.sa_sigaction = caught, .sa_flags = SA_SIGINFO | SA_ONSTACK}, is;
+    stack_t stack = {.ss_sp = malloc(100 << 10), .ss_size = 100 << 10};
+    CHECK(inside(stack.ss_sp) && sigaltstack(&stack, 0) == 0);
     sigset_t segv, mask;
     sigemptyset(&segv);
     sigaddset(&segv, SIGSEGV);

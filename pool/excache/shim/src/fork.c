@@ -4,7 +4,7 @@
 
 struct action { u64 handler, flags, restorer, mask; };
 enum { SIG_DFL = 0, SIG_IGN = 1, SIG_BLOCK = 0, SIG_UNBLOCK = 1, SIGSEGV = 11 };
-enum { SA_SIGINFO = 4, SA_RESTORER = 0x04000000 };
+enum { SA_SIGINFO = 4, SA_RESTORER = 0x04000000, SA_ONSTACK = 0x08000000 };
 #define SA_RESETHAND 0x80000000ul
 #define SEGV_SET (1ul << (SIGSEGV - 1))
 
@@ -62,6 +62,10 @@ void fork_begins(void)
     struct action ours = {(u64)handle, (before.flags & ~SA_RESETHAND) | SA_SIGINFO, before.restorer, before.mask};
     if (!(ours.flags & SA_RESTORER))
         ours.flags |= RESTORER_FLAG, ours.restorer = RESTORER;
+    struct { u8 *at; int flags; u64 size; } stack = {0};
+    CALL2(SYS_sigaltstack, 0, &stack);
+    if (in_window(stack.at)) /* which the child does not have */
+        ours.flags &= ~(u64)SA_ONSTACK;
     mask(SIG_UNBLOCK, &blocked);
     action(&ours, 0);
 }
