@@ -6,10 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	seccomp "github.com/elastic/go-seccomp-bpf"
 
 	"github.com/wherry-fabric/wherry/internal/uffd"
 	"github.com/wherry-fabric/wherry/pool/excache/shim"
@@ -132,6 +135,29 @@ func TestRefused(t *testing.T) {
 	}
 	if _, err := Run(Config{LocalBytes: 1, Store: &testStore{}}, Program{Args: []string{"true"}}); err == nil {
 		t.Error("a cache of one byte")
+	}
+}
+
+// TestNoUserfaultfd: where the kernel gives this process no userfaultfd, neither by the system call nor by the device, a program is refused before it starts, with
+// what to do. A filter of the kernel's refuses both here, on a thread that ends with the test.
+func TestNoUserfaultfd(t *testing.T) {
+	const deviceNew = 0xaa00 // the device's ioctl
+	filter := seccomp.Filter{NoNewPrivs: true, Policy: seccomp.Policy{DefaultAction: seccomp.ActionAllow, Syscalls: []seccomp.SyscallGroup{{
+		Action: seccomp.ActionErrno, Names: []string{"userfaultfd"},
+		NamesWithCondtions: []seccomp.NameWithConditions{{Name: "ioctl", Conditions: seccomp.ArgumentConditions{{Argument: 1, Operation: seccomp.Equal, Value: deviceNew}}}},
+	}}}}
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the filter ends with the thread
+		err := seccomp.LoadFilter(filter)
+		if err == nil {
+			_, err = Run(Config{LocalBytes: 1 << 20, Store: &testStore{}}, Program{Args: []string{"true"}})
+		}
+		result <- err
+	}()
+	err := <-result
+	if !errors.Is(err, ErrProgram) || !errors.Is(err, uffd.ErrUnsupported) || !strings.Contains(err.Error(), "vm.unprivileged_userfaultfd=1") {
+		t.Error(err)
 	}
 }
 
