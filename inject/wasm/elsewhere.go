@@ -5,20 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
-	"time"
 
-	"github.com/wherry-fabric/wherry/internal/codecache"
+	"github.com/wherry-fabric/wherry/inject/wasm/internal/shelf"
 	"github.com/wherry-fabric/wherry/internal/compiler"
+	"github.com/wherry-fabric/wherry/internal/jail"
 )
 
 // What may take long to compile is compiled in a process that can be killed (Config.Compiler, ServeCompiler), and comes back as the file that
-// wazero would have written: the engine stages that and has wazero load it.
-//
-// longModule is the size of instrumented code above which a module is compiled there. Below, the worst takes 0.1 s, and a function of
-// a few KiB less than a process's answer.
-const longModule = 32 << 10
+// wazero would have written: the engine has wazero load that. The process is locked down (internal/jail): it has no way to files, sockets or other processes.
+// What is compiled here is wasmcode's Quick: at most some 10 ms.
 
 // compilers are an engine's compiler processes.
 type compilers struct {
@@ -26,11 +24,7 @@ type compilers struct {
 
 	turn  chan struct{} // has room for whoever looks at the rest, or tries
 	works bool          // one was started
-	again time.Time     // when it is tried next, after none could be started
 }
-
-// startAgain is how long modules are compiled in this process after no other could be started: what was wrong, as a full table of processes, can pass.
-const startAgain = time.Minute
 
 func newCompilers(c Config) *compilers {
 	if len(c.Compiler) == 0 {
@@ -39,35 +33,27 @@ func newCompilers(c Config) *compilers {
 	return &compilers{turn: make(chan struct{}, 1), pool: compiler.NewPool(compiler.Config{Command: c.Compiler, Deadline: c.CompileTime, NoSpare: true})}
 }
 
-// compilesElsewhere reports whether processes can be started here. Where they cannot, the log says why, and modules are compiled in this process for
-// a while: then nothing but their shape bounds what they take. The context's end ends the wait for a process to start, and says nothing about the next.
-func (e *Engine) compilesElsewhere(ctx context.Context) (bool, error) {
-	c := e.compilers
-	if c == nil {
-		return false, nil
-	}
+// ready says why no compiler process can be started; nil: one was. The context's end ends the wait for it.
+func (c *compilers) ready(ctx context.Context, log *slog.Logger) error {
 	select {
 	case c.turn <- struct{}{}:
 	case <-ctx.Done():
-		return false, fmt.Errorf("while a compiler process starts: %w", context.Cause(ctx))
+		return fmt.Errorf("while a compiler process starts: %w", context.Cause(ctx))
 	}
 	defer func() { <-c.turn }()
-	if c.works || time.Now().Before(c.again) {
-		return c.works, nil
+	if c.works {
+		return nil
 	}
-	why := c.try(ctx)
+	err := c.try(ctx, log)
+	c.works = err == nil
 	if ctx.Err() != nil {
-		return false, fmt.Errorf("while a compiler process starts: %w", context.Cause(ctx))
+		return fmt.Errorf("while a compiler process starts: %w", context.Cause(ctx))
 	}
-	if c.works = why == nil; !c.works {
-		c.again = time.Now().Add(startAgain)
-		e.config.Log.Warn("wasm: no compiler process can be started; large modules are compiled in this one", "command", e.config.Compiler, "why", why, "tried again after", startAgain)
-	}
-	return c.works, nil
+	return err
 }
 
 // try starts a process, and says why it is of no use.
-func (c *compilers) try(ctx context.Context) error {
+func (c *compilers) try(ctx context.Context, log *slog.Logger) error {
 	h, err := c.pool.Hello(ctx)
 	switch {
 	case err != nil:
@@ -77,33 +63,51 @@ func (c *compilers) try(ctx context.Context) error {
 	case h.Compiler != compilerName():
 		return fmt.Errorf("it is %q, and this program has %q", h.Compiler, compilerName())
 	}
+	if h.Loose != "" {
+		log.Warn("wasm: compiler processes are not confined", "why", h.Loose)
+	}
 	return nil
 }
 
 // compileElsewhere has a module compiled, charged to a principal. The context's end ends that.
-func (e *Engine) compileElsewhere(ctx context.Context, principal, key string, code []byte) (codecache.Entry, error) {
+func (e *Engine) compileElsewhere(ctx context.Context, principal string, code []byte) (shelf.Code, error) {
+	if err := e.compilers.ready(ctx, e.config.Log); err != nil {
+		return shelf.Code{}, e.noCompiler(ctx, err)
+	}
 	made, err := e.compilers.pool.Compile(ctx, compiler.Job{Principal: principal, Request: compiler.Request{Code: code}})
 	var refused *compiler.RefusedError
 	switch {
 	case errors.As(err, &refused):
-		return codecache.Entry{}, &CodeError{refused}
+		return shelf.Code{}, &CodeError{refused}
 	case errors.Is(err, compiler.ErrDeadline):
-		return codecache.Entry{}, &CodeError{fmt.Errorf("%w; split its largest functions, or the function", err)}
+		return shelf.Code{}, &CodeError{fmt.Errorf("%w; split its largest functions, or the function", err)}
 	case err != nil:
-		return codecache.Entry{}, fmt.Errorf("wasm: compiling %d bytes: %w", len(code), err)
+		return shelf.Code{}, fmt.Errorf("wasm: compiling %d bytes: %w", len(code), err)
 	}
 	name, data, ok := bytes.Cut(made, []byte{'\n'})
 	if !ok {
-		return codecache.Entry{}, fmt.Errorf("wasm: the compiler process answered %d bytes that are no code", len(made))
+		return shelf.Code{}, fmt.Errorf("wasm: the compiler process answered %d bytes that are no code", len(made))
 	}
-	return codecache.Entry{Key: key, Name: string(name), Data: data}, nil
+	return shelf.Code{Name: string(name), Data: data}, nil
+}
+
+// noCompiler is the error of a function that would take long to compile where no process can be started for it. The log says it to who can mend it.
+func (e *Engine) noCompiler(ctx context.Context, why error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("wasm: %w", why)
+	}
+	e.config.Log.Warn("wasm: no compiler process can be started, so functions that take long to compile are refused", "command", e.config.Compiler, "why", why)
+	return fmt.Errorf("wasm: no compiler process can be started here (%q: %w), and nothing else compiles a function that may take longer than milliseconds: see that the node may start processes and has memory, or make the function smaller",
+		e.config.Compiler, why)
 }
 
 // compilerName is what both sides must be.
 func compilerName() string { return "wazero " + wazeroVersion }
 
 // ServeCompiler makes this process one of those that Config.Compiler names, until the socket that it finds as compiler.Descriptor ends.
-func ServeCompiler() error {
+func ServeCompiler() error { return serveCompiler((*lane).answer) }
+
+func serveCompiler(answer func(*lane, []byte) compiler.Answer) error {
 	socket := os.NewFile(compiler.Descriptor, "requests")
 	conn, err := net.FileConn(socket)
 	if err != nil {
@@ -114,24 +118,27 @@ func ServeCompiler() error {
 	if kind, why := kind(false); kind != kindCompiler {
 		hello.Why = why
 	}
-	l, err := newLane(kindCompiler, os.TempDir())
+	l, err := newLane(kindCompiler, true)
 	if err != nil {
 		hello.Why = err.Error()
 	} else {
 		defer l.close()
 	}
+	// wazero makes executable what it compiled, and nothing of it runs here. Where there are no filters, compiling here is still better than in the node.
+	if _, err := jail.Enter(true); err != nil {
+		hello.Loose = err.Error()
+	}
 	return compiler.Serve(conn, hello, func(r compiler.Request) compiler.Answer {
 		if hello.Why != "" {
 			return compiler.Answer{Failed: hello.Why}
 		}
-		return l.answer(r.Code)
+		return answer(l, r.Code)
 	})
 }
 
-// answer compiles a module, and gives the file that wazero wrote: its name, a line's end, its content.
+// answer compiles a module, and gives the file that wazero would have written: its name, a line's end, its content.
 func (l *lane) answer(code []byte) compiler.Answer {
-	defer l.stage.clear()
-	c, err := l.compile(code)
+	c, made, anew, err := l.compile(code, shelf.Code{})
 	if err != nil {
 		var bad *CodeError
 		if errors.As(err, &bad) {
@@ -140,9 +147,8 @@ func (l *lane) answer(code []byte) compiler.Answer {
 		return compiler.Answer{Refused: err.Error()}
 	}
 	_ = c.Close(context.Background()) // it frees code that nothing runs
-	made, ok := l.stage.newest(l.stage.files())
-	if !ok {
-		return compiler.Answer{Failed: "wazero wrote no file below " + l.stage.dir}
+	if !anew {
+		return compiler.Answer{Failed: "wazero made no code"}
 	}
 	return compiler.Answer{Object: append([]byte(made.Name+"\n"), made.Data...)}
 }

@@ -11,12 +11,16 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/internal/compiler"
+	"github.com/wherry-fabric/wherry/internal/jail"
 )
 
 // compilerMark makes this test program a compiler process.
@@ -27,6 +31,8 @@ func beCompiler(how string) {
 	err := errors.New("no such test")
 	if how == "well" {
 		err = ServeCompiler()
+	} else if how == "escape" {
+		err = serveCompiler(escape)
 	} else if how == "mute" {
 		_, err = io.Copy(io.Discard, os.NewFile(compiler.Descriptor, "requests")) // until its node ends it
 	} else if conn, cerr := net.FileConn(os.NewFile(compiler.Descriptor, "requests")); cerr == nil {
@@ -46,6 +52,51 @@ func beCompiler(how string) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
+	}
+}
+
+// escape tries, in place of compiling, what a confined process cannot do, on a thread that was there before and on one of its own.
+func escape(*lane, []byte) compiler.Answer {
+	var did []string
+	try := func(what string, err error) {
+		if !errors.Is(err, unix.EPERM) {
+			did = append(did, fmt.Sprintf("%s: %v", what, err))
+		}
+	}
+	attempts := func() {
+		_, err := os.ReadFile("/etc/passwd")
+		try("it read a file", err)
+		try("it wrote a file", os.WriteFile("/dev/shm/wherry-escape", []byte("x"), 0o600))
+		_, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+		try("it has a socket", err)
+		_, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		try("it has a Unix socket", err)
+		try("it signalled its node", unix.Kill(os.Getppid(), 0))
+		try("it began another program", unix.Exec("/bin/true", []string{"true"}, nil))
+	}
+	attempts()
+	done := make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // the thread ends with it
+		attempts()
+		close(done)
+	}()
+	<-done
+	return compiler.Answer{Failed: fmt.Sprintf("it tried, and did %q", did)}
+}
+
+// TestElsewhereConfined: the process that compiles wasm cannot open a file or a socket, start a program or signal another process; and it compiles.
+func TestElsewhereConfined(t *testing.T) {
+	if err := jail.Supported(); err != nil {
+		t.Skip(err)
+	}
+	var said bytes.Buffer
+	e := newEngine(t, Config{Compiler: compilerThat("escape"), Log: slog.New(slog.NewTextHandler(&said, nil))})
+	if err := large(t, e).Prepare(t.Context()); err == nil || !strings.Contains(err.Error(), "it tried, and did []") {
+		t.Error(err)
+	}
+	if said.Len() > 0 {
+		t.Errorf("the log says %s", said.String())
 	}
 }
 
@@ -138,43 +189,32 @@ func canceled() context.Context {
 	return ctx
 }
 
-// TestElsewhereMissing: where no compiler process can be started, the log says so, and large functions are compiled here.
+// TestElsewhereMissing: where no compiler process can be started, functions that may take long to compile are refused, with the reason, and others run; once one can
+// be started, they run too.
 func TestElsewhereMissing(t *testing.T) {
-	var said bytes.Buffer
-	e := newEngine(t, Config{Compiler: []string{"/bin/false"}, Log: slog.New(slog.NewTextHandler(&said, nil))})
-	if st, err := once(t, large(t, e), &fakeHost{}, order{}); st != abi.OK || err != nil {
-		t.Error(st, err)
-	}
-	if s := e.Stats(); s.Compiled != 1 || s.Elsewhere != 0 || !strings.Contains(said.String(), "/bin/false") {
-		t.Errorf("%+v, and the log says %q", s, said.String())
-	}
-}
-
-// TestElsewhereAgain: that no process could be started once does not have large functions compiled here for ever.
-func TestElsewhereAgain(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	well := filepath.Join(t.TempDir(), "compiler")
+	var said bytes.Buffer
+	e := newEngine(t, Config{Compiler: []string{well}, Log: slog.New(slog.NewTextHandler(&said, nil))})
+	b := large(t, e)
+	if err := b.Prepare(t.Context()); err == nil || !strings.Contains(err.Error(), well) || !strings.Contains(err.Error(), "no compiler process") || !strings.Contains(said.String(), well) {
+		t.Errorf("%v, and the log says %q", err, said.String())
+	}
+	if got := value(t, bind(t, compile(t, e, "lab", abi.Limits{}), "alice"), order{op: 12}); got != 1 {
+		t.Errorf("a small function answers %d", got)
+	}
+	if s := e.Stats(); s.Compiled != 1 || s.Elsewhere != 0 {
+		t.Errorf("%+v", s)
+	}
 	script := fmt.Sprintf("#!/bin/sh\nexec '%s' %s well\n", self, compilerMark)
-	e := newEngine(t, Config{Compiler: []string{well}})
-	for round, want := range []uint64{0, 0, 1} {
-		if st, err := once(t, large(t, e), &fakeHost{}, order{}); st != abi.OK || err != nil {
-			t.Fatal(st, err)
-		}
-		if got := e.Stats().Elsewhere; got != want {
-			t.Errorf("round %d: %d functions were compiled elsewhere, want %d", round, got, want)
-		}
-		if round == 0 {
-			if err := os.WriteFile(well, []byte(script), 0o700); err != nil {
-				t.Fatal(err)
-			}
-		} else {
-			e.compilers.turn <- struct{}{}
-			e.compilers.again = time.Time{} // the while is over
-			<-e.compilers.turn
-		}
+	if err := os.WriteFile(well, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := once(t, b, &fakeHost{}, order{}); st != abi.OK || err != nil || e.Stats().Elsewhere != 1 {
+		t.Errorf("with a compiler: %v, %v, %+v", st, err, e.Stats())
 	}
 }
 
@@ -226,19 +266,19 @@ func TestElsewhereHeeds(t *testing.T) {
 	e := newEngine(t, Config{Compiler: compilerThat("mute")})
 	first, stop := context.WithCancel(t.Context())
 	waited := make(chan error, 1)
-	go func() { _, err := e.compilesElsewhere(first); waited <- err }()
+	go func() { waited <- e.compilers.ready(first, e.config.Log) }()
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 2 {
-		if there, err := e.compilesElsewhere(gone); there || !errors.Is(err, context.Canceled) {
-			t.Errorf("%v, %v", there, err)
+		if err := e.compilers.ready(gone, e.config.Log); !errors.Is(err, context.Canceled) {
+			t.Error(err)
 		}
 	}
 	stop()
 	if err := <-waited; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if !e.compilers.again.IsZero() {
-		t.Error("that nobody waited is taken for a process that does not start")
+	if e.compilers.works {
+		t.Error("that nobody waited is taken for a process that works")
 	}
 }
