@@ -6,13 +6,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
-
-	seccomp "github.com/elastic/go-seccomp-bpf"
 
 	"github.com/wherry-fabric/wherry/internal/uffd"
 	"github.com/wherry-fabric/wherry/pool/excache/shim"
@@ -139,25 +136,28 @@ func TestRefused(t *testing.T) {
 }
 
 // TestNoUserfaultfd: where the kernel gives this process no userfaultfd, neither by the system call nor by the device, a program is refused before it starts, with
-// what to do. A filter of the kernel's refuses both here, on a thread that ends with the test.
+// what to do. The test runs itself with a filter of the kernel's that refuses both.
 func TestNoUserfaultfd(t *testing.T) {
-	const deviceNew = 0xaa00 // the device's ioctl
-	filter := seccomp.Filter{NoNewPrivs: true, Policy: seccomp.Policy{DefaultAction: seccomp.ActionAllow, Syscalls: []seccomp.SyscallGroup{{
-		Action: seccomp.ActionErrno, Names: []string{"userfaultfd"},
-		NamesWithCondtions: []seccomp.NameWithConditions{{Name: "ioctl", Conditions: seccomp.ArgumentConditions{{Argument: 1, Operation: seccomp.Equal, Value: deviceNew}}}},
-	}}}}
-	result := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the filter ends with the thread
-		err := seccomp.LoadFilter(filter)
-		if err == nil {
-			_, err = Run(Config{LocalBytes: 1 << 20, Store: &testStore{}}, Program{Args: []string{"true"}})
+	const filtered = "WHERRY_TEST_FILTERED"
+	if os.Getenv(filtered) != "" {
+		_, err := Run(Config{LocalBytes: 1 << 20, Store: &testStore{}}, Program{Args: []string{"true"}})
+		if !errors.Is(err, ErrProgram) || !errors.Is(err, uffd.ErrUnsupported) || !strings.Contains(err.Error(), "vm.unprivileged_userfaultfd=1") {
+			t.Error(err)
 		}
-		result <- err
-	}()
-	err := <-result
-	if !errors.Is(err, ErrProgram) || !errors.Is(err, uffd.ErrUnsupported) || !strings.Contains(err.Error(), "vm.unprivileged_userfaultfd=1") {
-		t.Error(err)
+		return
+	}
+	refuse := filepath.Join(t.TempDir(), "refuse")
+	if out, err := exec.Command("gcc", "-O1", "-o", refuse, "testdata/refuse.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(refuse, self, "-test.run=^TestNoUserfaultfd$", "-test.v")
+	cmd.Env = append(os.Environ(), filtered+"=1")
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestNoUserfaultfd") {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 
