@@ -132,6 +132,9 @@ func TestPrograms(t *testing.T) {
 					if s.Saved == before.Saved || s.Fetched == before.Fetched {
 						t.Errorf("nothing went to the store: %+v", s)
 					}
+					if what == "files" && (s.Outside.Direct == before.Outside.Direct || s.Outside.Uring != before.Outside.Uring+2) {
+						t.Errorf("O_DIRECT and io_uring are not counted: %+v", s.Outside)
+					}
 					t.Logf("%+v", s)
 				})
 			}

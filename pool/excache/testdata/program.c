@@ -147,11 +147,15 @@ static void churns(void) // allocations come and go in several threads
     }
 }
 
+extern int io_uring_queue_init(unsigned, void *, unsigned) __attribute__((weak)); // liburing's, which is refused: pages that the kernel has pinned may leave
+
 static void files(void) // the kernel reads and writes remote memory
 {
     size_t n = 12 * MIB;
     uint64_t *a = malloc(n), *b = malloc(n);
     put(a, n / 8, 6);
+    uint32_t ring[64] = {0};
+    CHECK(syscall(SYS_io_uring_setup, 4, ring) == -1 && errno == ENOSYS && io_uring_queue_init && io_uring_queue_init(4, ring, 0) == -ENOSYS);
     int fd = open("/tmp", O_TMPFILE | O_RDWR | O_DIRECT, 0600);
     CHECK(fd >= 0 && !(fcntl(fd, F_GETFL) & O_DIRECT));
     CHECK(fcntl(fd, F_SETFL, O_DIRECT) == 0 && !(fcntl(fd, F_GETFL) & O_DIRECT));
