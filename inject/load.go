@@ -250,6 +250,9 @@ func (rt *Runtime) makeReady(l *load) (*bound, error) {
 		}
 		var run abi.Bound
 		run, err = prog.program.Bind(l.ctx, b.principal, windows)
+		for err != nil && rt.madeRoom(l.principal, err) {
+			run, err = prog.program.Bind(l.ctx, b.principal, windows)
+		}
 		switch {
 		case err == nil:
 			b.run = run
