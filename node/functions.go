@@ -37,7 +37,7 @@ func (n *Node) functions(l *limits) error {
 	ofWasm, ofNative := l.engine.memory(has, free, l.ceilings)
 	code := l.engine.code(has, free)
 	engine, err := wasm.New(wasm.Config{CacheDir: dir, CacheBytes: int64(n.cfg.CodeCacheBytes),
-		MaxInstances: l.engine.MaxInstances, MemoryBytes: ofWasm, CodeBytes: code, Ceilings: l.ceilings, Compiler: n.cfg.WasmCompiler, Log: n.log})
+		MaxInstances: l.engine.MaxInstances, MemoryBytes: ofWasm, CodeBytes: code, Ceilings: l.ceilings, Compiler: n.cfg.WasmCompiler, CompileTime: n.cfg.CompileTime, Log: n.log})
 	if err != nil {
 		if ofNative > 0 {
 			err = fmt.Errorf("%w (one half of memory_bytes is wasm's, the other native code's)", err)
