@@ -27,7 +27,7 @@ const (
 // checkPages looks at all pages of a row group.
 func (r *parquetReader) checkPages(at io.ReaderAt, group int) error {
 	columns := r.file.Metadata().RowGroups[group].Columns
-	for c, leaf := range r.leaves {
+	for _, leaf := range r.leaves {
 		if leaf.Index() >= len(columns) {
 			return fmt.Errorf("row group %d has %d columns, the file more", group, len(columns))
 		}
@@ -37,11 +37,11 @@ func (r *parquetReader) checkPages(at io.ReaderAt, group int) error {
 			first = m.DictionaryPageOffset
 		}
 		if first < 0 || m.TotalCompressedSize < 0 || first > r.size || m.TotalCompressedSize > r.size-first {
-			return fmt.Errorf("row group %d, column %q: its pages lie at %d, %d bytes of a file of %d: it is cut off", group, r.schema[c].Name, first, m.TotalCompressedSize, r.size)
+			return fmt.Errorf("row group %d, column %q: its pages lie at %d, %d bytes of a file of %d: it is cut off", group, leaf.Name(), first, m.TotalCompressedSize, r.size)
 		}
 		pages := pageChecker{in: bufio.NewReaderSize(io.NewSectionReader(at, first, m.TotalCompressedSize), 64<<10), codec: m.Codec, most: int64(r.most)}
 		if err := pages.check(m.TotalCompressedSize); err != nil {
-			return fmt.Errorf("row group %d, column %q: %w", group, r.schema[c].Name, err)
+			return fmt.Errorf("row group %d, column %q: %w", group, leaf.Name(), err)
 		}
 	}
 	return nil
@@ -89,7 +89,21 @@ func (p *pageChecker) check(total int64) error {
 			return p.tooLarge(page, "has %d values", values)
 		}
 		body := &io.LimitedReader{R: p.in, N: size}
-		bound, err := unpackedBound(p.codec, body, size, p.most)
+		levels, codec := int64(0), p.codec
+		if v2 := &h.DataPageHeaderV2.V; h.Type == format.DataPageV2 { // levels stand before what is packed, if it is
+			if levels = int64(v2.RepetitionLevelsByteLength) + int64(v2.DefinitionLevelsByteLength); v2.RepetitionLevelsByteLength < 0 || v2.DefinitionLevelsByteLength < 0 || levels > size {
+				return fmt.Errorf("page %d: its levels have %d bytes of %d: it is damaged", page, levels, size)
+			}
+			if v2.IsCompressed.Valid && !v2.IsCompressed.V {
+				codec = format.Uncompressed
+			}
+		}
+		_, err := io.CopyN(io.Discard, body, levels)
+		bound := levels
+		if err == nil && size > levels {
+			bound, err = unpackedBound(codec, body, size-levels, p.most)
+			bound += levels
+		}
 		if err == nil && bound > p.most {
 			err = p.tooLarge(page, "unpacks to more than %d MiB", p.most>>20)
 		}
