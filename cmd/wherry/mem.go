@@ -20,6 +20,7 @@ import (
 	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/internal/shell"
 	"github.com/wherry-fabric/wherry/node"
 	"github.com/wherry-fabric/wherry/schema"
 )
@@ -390,7 +391,7 @@ func (a *app) writeLoaded(w io.Writer, report *client.LoadReport, took time.Dura
 		fmt.Fprintf(w, " on %d %s, %v, version %d, in %v\n", len(t.Shards), plural(len(t.Shards), "node"), node.Bytes(report.Bytes), t.Version, took.Round(time.Millisecond))
 	}
 	if n := report.Inferred; n != nil && n.Types != "" {
-		fmt.Fprintf(a.err, "wherry: types inferred from the first %d %s; to have them so again, or others: --types '%s'\n", n.Rows, plural(n.Rows, "row"), n.Types)
+		fmt.Fprintf(a.err, "wherry: types inferred from the first %d %s; to have them so again, or others: --types %s\n", n.Rows, plural(n.Rows, "row"), shell.Quote(n.Types))
 	}
 	writeBad(a.err, report)
 }
