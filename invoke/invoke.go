@@ -273,11 +273,17 @@ func (r *Request) roots(payload []byte) ([]inject.Root, error) {
 		}
 		return []inject.Root{{Element: e, Payload: payload}}, nil
 	}
-	roots := make([]inject.Root, len(r.Table.Shards))
+	return r.every(payload), nil
+}
+
+// every starts the call on all elements, as each of their workers.
+func (r *Request) every(payload []byte) []inject.Root {
+	workers := max(int(r.Options.Workers), 1)
+	roots := make([]inject.Root, len(r.Table.Shards)*workers)
 	for i := range roots {
-		roots[i] = inject.Root{Element: uint32(i), Payload: payload}
+		roots[i] = inject.Root{Element: uint32(i / workers), Worker: uint8(i % workers), Payload: payload}
 	}
-	return roots, nil
+	return roots
 }
 
 // ownerRow reads where a function starts from its payload, which checkRecord has seen.
