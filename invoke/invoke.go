@@ -188,7 +188,7 @@ func (r *Request) checkKind() error {
 	switch {
 	case m.Windows[0].Name == graphWindow && !graph:
 		return fmt.Errorf("%w: %s needs a graph; %s holds records (wherry mem load --format edges makes a graph)", ErrRequest, m.Name, r.Table.Name)
-	case graph && len(m.Windows) > cluster.FwdWeightsWindow && len(r.Table.Shards) > 0 && len(r.Table.Shards[0].Windows) < cluster.WeightedWindows:
+	case graph && len(m.Windows) > cluster.FwdWeightsWindow && !r.Table.Weighted():
 		return fmt.Errorf("%w: %s needs a graph whose edges have weights; those of %s have none (wherry mem load --format edges --weights)", ErrRequest, m.Name, r.Table.Name)
 	case want == "":
 		return nil

@@ -39,7 +39,7 @@ type Found struct {
 	Explanation Explanation
 }
 
-// Query asks a dataset of kind columns: the ready function query filters, groups and adds up where the columns lie, and what the
+// Query asks a dataset of columns, or of rows of one value (cluster.Table.Readable): the ready function query filters, groups and adds up where the columns lie, and what the
 // elements answer is put together here.
 func Query(ctx context.Context, rt *inject.Runtime, table *cluster.Table, q query.Query) (*Found, error) {
 	return find(ctx, rt, Request{Table: table}, q)
@@ -48,10 +48,14 @@ func Query(ctx context.Context, rt *inject.Runtime, table *cluster.Table, q quer
 // find asks the request's table; the request has no image and no payload yet.
 func find(ctx context.Context, rt *inject.Runtime, r Request, q query.Query) (*Found, error) {
 	table := r.Table
-	if table.Kind != cluster.Columns {
+	columns, ok := table.Readable()
+	if !ok {
 		return nil, fmt.Errorf("%w: a query reads columns; %s is of kind %v: count, countby and sum answer for records (wherry fn run), and a Parquet file is loaded as columns", ErrRequest, table.Name, table.Kind)
 	}
-	p, err := query.Make(q, table.Columns)
+	if n := len(table.Schema.Fields); n > 1 {
+		return nil, fmt.Errorf("%w: a query reads columns; the rows of %s are C structs of %d fields, one column of %v: load the file as columns (wherry mem load without --schema), or ask it by fn run", ErrRequest, table.Name, n, columns[0].Type)
+	}
+	p, err := query.Make(q, columns)
 	if err != nil {
 		return nil, fmt.Errorf("query %s: %w", table.Name, err)
 	}
