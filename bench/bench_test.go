@@ -75,6 +75,14 @@ func arrowPython() string {
 	return filepath.Join(cache, "wherry-test", "python-arrow-26.0.1", "bin", "python")
 }
 
+// workersFields are those of several workers: none where there is one CPU for all.
+func workersFields() []string {
+	if runtime.NumCPU() < workers {
+		return nil
+	}
+	return []string{"sum_workers2_over_1", "workers2_over_1"}
+}
+
 // TestRun runs each benchmark, short, and looks at its fields: that they are
 // there and possible. How large they are is no test's business.
 func TestRun(t *testing.T) {
@@ -98,7 +106,7 @@ func TestRun(t *testing.T) {
 		{Config{Kind: "scan", Transport: "shm", Rounds: 2}, []string{"bitcode_over_native", "auto_over_native", "native_ms_p50"}},
 		{Config{Kind: "hostile", Transport: "shm", Rounds: 1, Form: "wasm"}, []string{"slice_ms_max", "compile_ms_max", "compile_beside_ms", "stalled_ms_max", "rss_mib_max", "charged_mib_max", "rss_over_charged", "others_calls", "dial_ms_p99"}},
 		{Config{Kind: "hostile", Transport: "shm", Rounds: 1, Form: "bitcode"}, []string{"slice_ms_max", "compile_ms_max", "stalled_ms_max", "rss_over_charged", "others_calls", "dial_ms_p99"}},
-		{Config{Kind: "query", Transport: "shm", Servers: 2, Rounds: 1, Rows: 1 << 16, Python: arrowPython()}, []string{"sum_over_duckdb", "group2m_over_duckdb", "equal", "client_mib_peak", "ms"}},
+		{Config{Kind: "query", Transport: "shm", Servers: 2, Rounds: 1, Rows: 1 << 16, Python: arrowPython()}, append(workersFields(), "sum_over_duckdb", "group2m_over_duckdb", "equal", "client_mib_peak", "ms")},
 		{Config{Kind: "load", Transport: "shm", Rounds: 1, Rows: 1 << 14, Python: arrowPython()}, []string{"over_duckdb", "mbytes_per_s", "peak_over_data", "rows"}},
 		{Config{Kind: "codegen", Transport: "tcp", Servers: 2, Rounds: 2, Rows: 1 << 14}, []string{"made_over_interpreted", "made_ms_p50", "interpreted_ms_p50", "first_made_ms_p50", "rows"}},
 		{Config{Kind: "crowd", Transport: "shm", Rounds: 1, Calls: 40}, []string{"calls", "failed", "over_serial", "calls_per_s", "calls_per_s_of_8", "calls_per_s_serial"}},

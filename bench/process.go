@@ -181,7 +181,12 @@ func run(ctx context.Context, c *Config) (*Result, error) {
 		return nil, err
 	}
 	defer crew.end()
-	return collect(crew.clients[0], c)
+	r, err := collect(crew.clients[0], c)
+	if err == nil && c.Kind == "query" {
+		crew.end() // its memory, above all
+		err = c.addWorkers(ctx, spec, dir, r)
+	}
+	return r, err
 }
 
 // crew is a benchmark's processes.

@@ -244,6 +244,9 @@ func (c *client) query() error {
 	if err != nil {
 		return err
 	}
+	if c.spec.Workers > 0 {
+		return c.queryWorkers(t)
+	}
 	d, version, err := c.startDuck()
 	if err != nil {
 		return err

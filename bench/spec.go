@@ -374,6 +374,7 @@ type role struct {
 	Code         *codeOf   // nil: ready functions, as wasm
 	Python       string    // of query: what runs DuckDB …
 	ServerCPU    []int     // … on the servers' CPUs
+	Workers      int       // of query: nothing is measured but so many workers at each server, beside one
 	Profile      string    // file for a CPU profile; "": none
 }
 

@@ -69,13 +69,13 @@ func TestLimitsThatMessagesName(t *testing.T) {
 
 func TestSetLimits(t *testing.T) {
 	c := Config{LimitsByName: map[string]string{"MaxInstances": "7", "memory_bytes": "8GiB", "Limits.HeldRuns": "9", "calls.held_bytes": "1GiB",
-		"fabric.op_time": "7s", "Forks": "5", "heap_bytes": "2MiB"}}
+		"fabric.op_time": "7s", "Forks": "5", "heap_bytes": "2MiB", "workers": "3"}}
 	l, err := c.setLimits()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if l.engine.MaxInstances != 7 || l.engine.MemoryBytes != 8<<30 || l.functions.HeldRuns != 9 || l.calls.HeldBytes != 1<<30 ||
-		l.fabric.OpTime != 7*time.Second || l.ceilings.Forks != 5 || l.ceilings.HeapBytes != 2<<20 {
+		l.fabric.OpTime != 7*time.Second || l.functions.Workers != 3 || l.ceilings.Forks != 5 || l.ceilings.HeapBytes != 2<<20 {
 		t.Errorf("%+v", l)
 	}
 	for _, tt := range []struct{ name, value, want string }{

@@ -41,6 +41,8 @@ func TestParse(t *testing.T) {
 		"(status)":                          "#1",
 		"-(-1) < status":                    "lt.bool(1, #1)",
 		"1 + 2":                             "add.i64(1, 2)",
+		"status == 0 || status == 0x10":     "or.bool(eq.bool(#1, 0), eq.bool(#1, 16))",
+		"status == 0o10 && ms < 00.5":       "and.bool(eq.bool(#1, 8), lt.bool(#3, 0.5))",
 		"i64(when) / 1000000 == status + 0": "eq.bool(div.i64(cast.i64(#6), 1000000), add.i64(#1, 0))",
 	} {
 		n, err := Parse(text, s)
@@ -55,8 +57,13 @@ func TestParse(t *testing.T) {
 func TestParseErrors(t *testing.T) {
 	s := columns(t)
 	for text, want := range map[string]string{
-		"statsu == 1":              `at 1: there is no column "statsu"; `,
-		"ok && lenght(level)":      `at 7: there is no function "lenght"`,
+		"statsu == 1":              `at 1: there is no column "statsu"; did you mean "status"?`,
+		"ok && isnul(level)":       `at 7: there is no function "isnul"; did you mean "isnull"?`,
+		"status == 010":            "at 11: 010 would be 8, an octal number: write 10, or 0o10",
+		"ms < -00":                 "at 7: 00 would be 0, an octal number: write 0, or 0o0",
+		"price == 0_7":             "at 10: 0_7 would be 7, an octal number: write 7, or 0o7",
+		"i64(0755) == status":      "at 5: 0755 would be 493, an octal number: write 755, or 0o755",
+		"status == 08":             "at 12: invalid digit '8' in octal literal: write the number without zeros in front",
 		"status == ":               "at 1",
 		"status == big":            "i64 == u64: both sides must be of one type",
 		"status + ms":              "i64 + f64",

@@ -52,6 +52,9 @@ var words = map[string]string{"and": "&&", "or": "||", "not": "!", "in": "==, an
 
 // stray says what to write instead of a word with which an expression cannot go on.
 func stray(msg string, columns column.Schema) string {
+	if strings.Contains(msg, "in octal literal") {
+		return ": write the number without zeros in front"
+	}
 	_, word, ok := strings.Cut(msg, "expected 'EOF', found ")
 	if sign := words[strings.ToLower(strings.Trim(word, "'"))]; sign != "" {
 		return ": write " + sign
@@ -141,9 +144,22 @@ func (r *reader) literal(e *ast.BasicLit) (*Node, error) {
 		}
 		return &Node{Op: Literal, Kind: Text, Type: Text.Type(), Text: text}, nil
 	case token.INT, token.FLOAT:
+		if digits := strings.Trim(e.Value[1:], "_"); e.Kind == token.INT && e.Value[0] == '0' && digits != "" && digits[0] >= '0' && digits[0] <= '9' {
+			return nil, r.octal(e)
+		}
 		return &Node{Op: Literal, Text: e.Value}, nil
 	}
 	return nil, r.fail(e, "%s is no number", e.Value)
+}
+
+// octal refuses a number with a zero in front: Go takes it as octal, and hardly anybody means that.
+func (r *reader) octal(e *ast.BasicLit) error {
+	digits := strings.TrimLeft(strings.ReplaceAll(e.Value, "_", ""), "0")
+	if digits == "" {
+		digits = "0"
+	}
+	v, _ := new(big.Int).SetString(digits, 8) // the parser has seen that its digits are octal
+	return r.fail(e, "%.40s would be %.40s, an octal number: write %.40s, or 0o%.40[3]s", e.Value, v.String(), digits)
 }
 
 var unaries = map[token.Token]Op{token.SUB: Neg, token.NOT: Not}
