@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/wherry-fabric/wherry/column"
+	"github.com/wherry-fabric/wherry/internal/shell"
 )
 
 // guess is what the values of a column that were seen so far can be.
@@ -182,10 +183,10 @@ func (n *Inference) late(c column.Column, text []byte, err error) error {
 	e.see(text)
 	other := column.Schema{{Name: c.Name, Type: e.columnType()}}
 	if empty {
-		return fmt.Errorf("%w; %s had no value, so its type is not known: give it (--types '%s')", err, rows, other.List())
+		return fmt.Errorf("%w; %s had no value, so its type is not known: give it (--types %s)", err, rows, shell.Quote(other.List()))
 	}
 	if other[0].Type == c.Type {
 		other[0].Type = column.Type{ID: column.UTF8}
 	}
-	return fmt.Errorf("%w; that type was inferred from %s: give another (--types '%s'), or say that such text is a missing value (--null)", err, rows, other.List())
+	return fmt.Errorf("%w; that type was inferred from %s: give another (--types %s), or say that such text is a missing value (--null)", err, rows, shell.Quote(other.List()))
 }

@@ -65,13 +65,6 @@ func (t *opTable) init(ep *Endpoint, limit int) {
 	t.ep, t.limit, t.roomy.l = ep, max(1, min(limit, maxOps)), &ep.el.leader
 }
 
-// inUse is how many records there are operations for.
-func (t *opTable) inUse() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.pending
-}
-
 // start takes a record; nil if all are in use.
 func (t *opTable) start(verb string, dst []byte) *opRecord {
 	t.mu.Lock()

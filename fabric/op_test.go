@@ -126,3 +126,10 @@ func TestOpEndsOnceAtOnce(t *testing.T) {
 		t.Errorf("%d of %d records are free", free, n)
 	}
 }
+
+// inUse is how many records there are operations for.
+func (t *opTable) inUse() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.pending
+}

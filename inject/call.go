@@ -222,7 +222,7 @@ const maxNamed = 8
 // begins says where roots were to begin, as in " on a, b and 3 more".
 func (f *Function) begins(roots []Root) string {
 	var names []string
-	more := 0
+	seen := map[string]bool{"": true}
 	for i := range roots {
 		name := ""
 		switch r := &roots[i]; {
@@ -231,15 +231,12 @@ func (f *Function) begins(roots []Root) string {
 		case f.table != nil && int(r.Element) < len(f.table.Shards):
 			name = f.table.Shards[r.Element].Element
 		}
-		switch {
-		case name == "" || slices.Contains(names, name):
-		case len(names) < maxNamed:
+		if !seen[name] && len(names) < maxNamed {
 			names = append(names, name)
-		default:
-			more++
 		}
+		seen[name] = true
 	}
-	switch {
+	switch more := len(seen) - 1 - len(names); {
 	case len(names) == 0:
 		return ""
 	case more > 0:

@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/travel"
 )
@@ -13,12 +14,13 @@ func Visits(at abi.Host) bool {
 	return h.run.Light()
 }
 
-// NameFunction gives a function a number for the run's forward and fork.
+// NameFunction gives a function a number for the run's forward and fork, on the run's dataset and in the form that was asked for.
 func NameFunction(at abi.Host, img travel.ID) (uint32, error) {
 	h := at.(*host)
 	h.rt.mu.Lock()
 	defer h.rt.mu.Unlock()
-	return h.name(img)
+	own := h.run.Binding()
+	return h.nameAs(travel.What{Image: img, Table: own.Table, Form: own.Form})
 }
 
 // Leads reports whether a run is on the goroutine that drives the fabric. Only that one may ask.
@@ -56,4 +58,13 @@ func (rt *Runtime) Loading() int {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	return rt.loads.running
+}
+
+// Begins says where roots on a table of elements of these names were to begin.
+func Begins(elements []string, roots []Root) string {
+	f := Function{table: &cluster.Table{}}
+	for _, name := range elements {
+		f.table.Shards = append(f.table.Shards, cluster.Shard{Element: name})
+	}
+	return f.begins(roots)
 }

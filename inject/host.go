@@ -441,14 +441,7 @@ const maxFunctions = 64
 
 var errFunctions = fmt.Errorf("%w: a run can name %d functions besides itself", travel.ErrLimit, maxFunctions)
 
-// name gives a function a number for forward and fork, until the run ends: the image, which is in the store, on the run's dataset, in the form
-// that was asked for. mu is held.
-func (h *host) name(img travel.ID) (function uint32, err error) {
-	own := h.run.Binding()
-	return h.nameAs(travel.What{Image: img, Table: own.Table, Form: own.Form})
-}
-
-// nameAs is name of anything that can be run. mu is held.
+// nameAs gives a function, whose image is in the store, a number for forward and fork, until the run ends. mu is held.
 func (h *host) nameAs(w travel.What) (function uint32, err error) {
 	for i, b := range h.functions {
 		if b.What == w {

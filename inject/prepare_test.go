@@ -7,6 +7,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/travel"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
 )
@@ -65,5 +66,24 @@ func TestPreparedIsBounded(t *testing.T) {
 	rt.LimitCache(64 << 20)
 	if prepare() == first {
 		t.Error("a table that the cache had given up is still kept")
+	}
+}
+
+// TestStartNamesElements: an error of Start names eight elements and counts the others, however many branches were to begin at each.
+func TestStartNamesElements(t *testing.T) {
+	var elements []string
+	for i := range 11 {
+		elements = append(elements, fmt.Sprintf("e%d", i))
+	}
+	for most, want := range map[int]string{0: "", 1: " on e0", 2: " on e0, e1", 8: " on e0, e1, e2, e3, e4, e5, e6, e7", 11: " on e0, e1, e2, e3, e4, e5, e6, e7 and 3 more"} {
+		var roots []inject.Root
+		for range 3 {
+			for i := range most {
+				roots = append(roots, inject.Root{Element: uint32(i)})
+			}
+		}
+		if got := inject.Begins(elements, roots); got != want {
+			t.Errorf("%d elements, %d branches: %q, want %q", most, len(roots), got, want)
+		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
+	"github.com/wherry-fabric/wherry/internal/shell"
 	"github.com/wherry-fabric/wherry/query"
 	"github.com/wherry-fabric/wherry/schema"
 )
@@ -124,13 +125,13 @@ func decimal(value string) string {
 	return sign + digits
 }
 
-// flags are those of wherry query that ask the same.
+// flags are those of wherry query that ask the same, as a shell reads them.
 func flags(q query.Query) (text string) {
 	for _, f := range []struct{ name, value string }{
 		{"where", q.Where}, {"group", strings.Join(q.Group, ", ")}, {"agg", strings.Join(q.Agg, ", ")}, {"order", strings.Join(q.Order, ", ")},
 	} {
 		if f.value != "" {
-			text += fmt.Sprintf(" --%s '%s'", f.name, f.value)
+			text += " --" + f.name + " " + shell.Quote(f.value)
 		}
 	}
 	return text

@@ -2,7 +2,9 @@ package invoke
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/column/expr"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
+	"github.com/wherry-fabric/wherry/query"
 	"github.com/wherry-fabric/wherry/schema"
 )
 
@@ -53,5 +56,16 @@ func TestReadyHasNoRawBytes(t *testing.T) {
 	err := a.Write(io.Discard, schema.FormatRaw)
 	if !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), "use csv, json, ndjson or table") {
 		t.Error(err)
+	}
+}
+
+// TestReadyFlags: the query that an error suggests can be pasted into a shell, whatever the value has in it.
+func TestReadyFlags(t *testing.T) {
+	for _, value := range []string{"it's", "''", `a'b"c`, "plain"} {
+		q := query.Query{Where: fmt.Sprintf("col(\"s\") == %q", value), Agg: []string{"n=count()"}}
+		out, err := exec.CommandContext(t.Context(), "sh", "-c", `set --`+flags(q)+`; printf '%s\n' "$#" "$2"`).CombinedOutput()
+		if want := "4\n" + q.Where + "\n"; err != nil || string(out) != want {
+			t.Errorf("%s: the shell reads %q (%v), want %q", flags(q), out, err, want)
+		}
 	}
 }

@@ -72,10 +72,11 @@ func (s *Schema) checkNames(values map[string]string) error {
 		if s.Index(name) >= 0 {
 			continue
 		}
-		if len(s.Fields) == 0 {
+		known := slices.DeleteFunc(s.Names(), func(n string) bool { return n == RowBytesParam }) // the dataset says it
+		if len(known) == 0 {
 			return fmt.Errorf("%w: there is no parameter %q; the function takes none", ErrArgument, clip(name))
 		}
-		return fmt.Errorf("%w: there is no parameter %q; %s", ErrArgument, clip(name), Suggest(name, s.Names()))
+		return fmt.Errorf("%w: there is no parameter %q; %s", ErrArgument, clip(name), Suggest(name, known))
 	}
 	return nil
 }

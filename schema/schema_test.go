@@ -283,6 +283,8 @@ func TestEncodeArgsErrors(t *testing.T) {
 	}{
 		{"status:u16", map[string]string{"statsu": "1"}, nil, `there is no parameter "statsu"; did you mean "status"?`},
 		{"status:u16", map[string]string{"zzzzzzzzz": "1"}, nil, `there are status`},
+		{"a:u16,row_bytes:u32", map[string]string{"zzzzzzzzz": "1"}, nil, `there are a` + "\n"}, // nobody gives row_bytes by hand
+		{"a:u16,row_bytes:u32", map[string]string{"row_byte": "1"}, nil, `there are a` + "\n"},
 		{"", map[string]string{"a": "1"}, nil, `the function takes none`},
 		{"a:u16,b:str", nil, nil, `no value for a (u16), b (str)`},
 		{"a:u16", map[string]string{"a": "70000"}, nil, `parameter a: "70000" is not a u16: out of range, the greatest is 65535`},
@@ -299,7 +301,7 @@ func TestEncodeArgsErrors(t *testing.T) {
 	}
 	for _, tt := range tests {
 		_, err := mustParse(t, tt.params).EncodeArgs(tt.values, tt.ds)
-		if !errors.Is(err, ErrArgument) || !strings.Contains(err.Error(), tt.want) {
+		if !errors.Is(err, ErrArgument) || !strings.Contains(err.Error()+"\n", tt.want) {
 			t.Errorf("%s %.60v: %v, want …%s…", tt.params, tt.values, err, tt.want)
 		}
 	}

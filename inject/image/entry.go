@@ -202,29 +202,11 @@ func checkELF(code []byte, triple string) error {
 }
 
 // Entry returns the entry for form and triple (ignored for wasm). Where several
-// differ in CPU features it returns the one that needs fewest.
+// differ in CPU features it returns the one that needs fewest: package forms knows which an element's processor has.
 func (m *Image) Entry(form Form, triple string) (Entry, bool) {
-	return m.EntryFor(form, triple, nil)
-}
-
-// EntryFor is Entry for a CPU whose features are known: it returns the entry
-// that uses most of them and needs none that has reports as missing. A nil has
-// means that nothing is known: fewest features win.
-func (m *Image) EntryFor(form Form, triple string, has func(feature string) bool) (Entry, bool) {
 	best := -1
 	for i, e := range m.entries {
-		if e.Form != form || (form != Wasm && e.Triple != triple) {
-			continue
-		}
-		if has != nil && slices.ContainsFunc(e.Features, func(f string) bool { return !has(f) }) {
-			continue
-		}
-		better := best < 0
-		if !better {
-			now := len(m.entries[best].Features)
-			better = has == nil && len(e.Features) < now || has != nil && len(e.Features) > now
-		}
-		if better {
+		if e.Form == form && (form == Wasm || e.Triple == triple) && (best < 0 || len(e.Features) < len(m.entries[best].Features)) {
 			best = i
 		}
 	}

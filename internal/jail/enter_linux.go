@@ -101,11 +101,3 @@ func landlock() (note string, err error) {
 	}
 	return note, nil
 }
-
-// CloseFrom closes all descriptors from first on, which nothing in the process may use any more.
-func CloseFrom(first int) error {
-	if err := unix.CloseRange(uint(first), 1<<31, 0); err != nil {
-		return fmt.Errorf("jail: close_range: %w (Linux 5.9 has it)", err)
-	}
-	return nil
-}
