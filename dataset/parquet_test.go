@@ -12,6 +12,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/compress"
 	"github.com/parquet-go/parquet-go/format"
 )
 
@@ -93,33 +94,61 @@ func TestParquetWideValues(t *testing.T) {
 	}
 }
 
+// Pages of version 2 have the levels of their nulls unpacked, in front of the packed values: they are read with each codec, as those of version 1.
+func TestParquetNulls(t *testing.T) {
+	type row struct {
+		N *int64  `parquet:"n,optional"`
+		S *string `parquet:"s,optional,dict"`
+	}
+	rows := make([]row, 5000)
+	for i := range rows {
+		if n, text := int64(i)*7919, strings.Repeat("s", i%20); i%3 > 0 {
+			rows[i] = row{&n, &text}
+		}
+	}
+	for name, codec := range map[string]compress.Codec{"plain": &parquet.Uncompressed, "zstd": &parquet.Zstd, "gzip": &parquet.Gzip, "snappy": &parquet.Snappy} {
+		for version := 1; version <= 2; version++ {
+			for _, memory := range []int64{0, 1 << 20} { // gzip is looked at in another way where memory is short
+				p, err := loaded(t, Options{Format: Parquet, MemoryBytes: memory}, parquetInput(t, rows, parquet.Compression(codec), parquet.DataPageVersion(version)))
+				if err != nil || p.Rows != uint64(len(rows)) {
+					t.Errorf("%s, version %d, %d bytes: %v", name, version, memory, err)
+				}
+			}
+		}
+	}
+}
+
 // What a page unpacks to is known before it is unpacked.
 func TestParquetBombs(t *testing.T) {
 	type row struct {
 		A []byte `parquet:"a"`
 	}
-	var rows []row
-	for range 300 { // its statistics have one in plain
-		rows = append(rows, row{make([]byte, 64<<10)})
+	type null struct {
+		A []byte `parquet:"a,optional"`
+	}
+	rows, nulls := make([]row, 300), make([]null, 300)
+	for i := range rows { // its statistics have one in plain
+		rows[i].A, nulls[i].A = make([]byte, 64<<10), make([]byte, 64<<10)
 	}
 	for name, codec := range map[string]parquet.WriterOption{"zstd": parquet.Compression(&parquet.Zstd), "gzip": parquet.Compression(&parquet.Gzip), "snappy": parquet.Compression(&parquet.Snappy),
 		"brotli": parquet.Compression(&parquet.Brotli)} {
-		in := parquetInput(t, rows, codec, parquet.PageBufferSize(64<<20))
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		_, err := loaded(t, Options{Format: Parquet, MemoryBytes: 16 << 20}, in)
-		runtime.ReadMemStats(&after)
-		if err == nil || !strings.Contains(err.Error(), "row group 0, column \"a\": ") || !strings.Contains(err.Error(), "write the file again with") {
-			t.Errorf("%s: %v", name, err)
-		}
-		if taken := after.TotalAlloc - before.TotalAlloc; taken > 8<<20 {
-			t.Errorf("%s: %d MiB were allocated", name, taken>>20)
-		}
-		if name == "brotli" {
-			continue
-		}
-		if _, err := loaded(t, Options{Format: Parquet}, in); err != nil {
-			t.Errorf("%s: %v", name, err)
+		for _, in := range []Input{parquetInput(t, rows, codec, parquet.PageBufferSize(64<<20)), parquetInput(t, nulls, codec, parquet.PageBufferSize(64<<20))} {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := loaded(t, Options{Format: Parquet, MemoryBytes: 16 << 20}, in)
+			runtime.ReadMemStats(&after)
+			if err == nil || !strings.Contains(err.Error(), "row group 0, column \"a\": ") || !strings.Contains(err.Error(), "write the file again with") {
+				t.Errorf("%s: %v", name, err)
+			}
+			if taken := after.TotalAlloc - before.TotalAlloc; taken > 8<<20 {
+				t.Errorf("%s: %d MiB were allocated", name, taken>>20)
+			}
+			if name == "brotli" {
+				continue
+			}
+			if _, err := loaded(t, Options{Format: Parquet}, in); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
 	}
 }

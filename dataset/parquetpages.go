@@ -89,7 +89,7 @@ func (p *pageChecker) check(total int64) error {
 			return p.tooLarge(page, "has %d values", values)
 		}
 		body := &io.LimitedReader{R: p.in, N: size}
-		bound, err := unpackedBound(p.codec, body, size, p.most)
+		bound, err := p.bound(&h, body)
 		if err == nil && bound > p.most {
 			err = p.tooLarge(page, "unpacks to more than %d MiB", p.most>>20)
 		}
@@ -102,6 +102,27 @@ func (p *pageChecker) check(total int64) error {
 		p.read += size
 	}
 	return nil
+}
+
+// bound is at least what a page unpacks to. A page of version 2 begins with levels, which are not packed, and says whether its values are.
+func (p *pageChecker) bound(h *format.PageHeader, body *io.LimitedReader) (int64, error) {
+	if h.Type != format.DataPageV2 { // which is what the library goes by, whatever headers there are
+		return unpackedBound(p.codec, body, body.N, p.most)
+	}
+	v2 := &h.DataPageHeaderV2.V
+	repetition, definition := int64(v2.RepetitionLevelsByteLength), int64(v2.DefinitionLevelsByteLength)
+	levels, codec := repetition+definition, p.codec
+	if min(repetition, definition) < 0 || levels > body.N {
+		return 0, fmt.Errorf("its levels have %d and %d bytes, the page has %d: it is damaged", repetition, definition, body.N)
+	}
+	if packed := v2.IsCompressed; packed.Valid && !packed.V {
+		codec = format.Uncompressed
+	}
+	if _, err := io.CopyN(io.Discard, body, levels); err != nil {
+		return 0, err
+	}
+	values, err := unpackedBound(codec, body, body.N, p.most)
+	return levels + min(values, 1<<62), err
 }
 
 func (p *pageChecker) tooLarge(page int, what string, args ...any) error {

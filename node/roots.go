@@ -105,7 +105,7 @@ func (r *roots) find(path string) (*dataset.File, error) {
 	if first != nil {
 		return nil, first
 	}
-	return nil, fmt.Errorf("%w: %s is outside of the data roots (%s)", control.ErrPath, path, r.names())
+	return nil, fmt.Errorf("%w: %s is outside of the data roots (%s): the node loads only files below them; move this one there, or start the node with a root that has it (--data-root)", control.ErrPath, path, r.names())
 }
 
 // glob finds the regular files below the roots that a pattern names, as find has them, in the order of their names. A path without

@@ -86,9 +86,17 @@ func (a *app) fail(err error) int {
 	if late && !a.until.IsZero() && time.Until(a.until) < a.timeout/lastMoment {
 		err = fmt.Errorf("%w (it was given %v: --timeout)", err, a.timeout)
 	}
-	if a.json {
-		json.NewEncoder(a.err).Encode(map[string]any{"error": err.Error(), "exit": code})
-	} else {
+	do := advice(err)
+	switch {
+	case a.json:
+		said := map[string]any{"error": err.Error(), "exit": code}
+		if do != "" {
+			said["advice"] = do
+		}
+		json.NewEncoder(a.err).Encode(said)
+	case do != "":
+		fmt.Fprintf(a.err, "wherry: %v\n%s\n", err, do)
+	default:
 		fmt.Fprintf(a.err, "wherry: %v\n", err)
 	}
 	return code

@@ -19,7 +19,7 @@ func TestCodesOfCommands(t *testing.T) {
 	t.Chdir(dir)
 	t.Setenv("WHERRY_PEERS", "")
 	t.Setenv("WHERRY_TOKEN_FILE", filepath.Join(dir, "tokens"))
-	for name, text := range map[string]string{"file": "x", "data.csv": "1\n", "f.c": "int nonsense"} {
+	for name, text := range map[string]string{"file": "x", "data.csv": "1\n", "f.c": "int nonsense", "trust": "[]"} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -98,6 +98,8 @@ func TestCodesOfCommands(t *testing.T) {
 		{"mem ls --token-file ." + nowhere, exitUsage, "regular"},
 		{"mem ls" + nowhere, exitLost, "not connected"},
 		{"mem ls --peers shm://DIR/none", exitLost, "not connected"},
+		{"fn keys ls --file none", exitUsage, "wherry fn keys add makes one"},
+		{"fn keys rm ann --file trust", exitNotFound, "wherry fn keys ls lists them"},
 		{"token ls --file .", exitUsage, "regular"},
 		{"token ls --file file/tokens", exitUsage, "not a directory"},
 		{"ca init --dir file", exitUsage, "not a directory"},

@@ -118,3 +118,23 @@ func exitCode(err error) int {
 	}
 	return exitFailed
 }
+
+// advice is what to do about an error that says only what is wrong, "" if there is nothing to add. An error whose exit code is of
+// something else says by itself what to do about that.
+func advice(err error) string {
+	code := exitCode(err)
+	for _, a := range []struct {
+		is   error
+		code int
+		do   string
+	}{
+		{cluster.ErrNotFound, exitNotFound, "wherry mem ls lists the datasets that you may see"},
+		{pool.ErrNoRegion, exitNotFound, "wherry pool ls lists the regions that you may see"},
+		{control.ErrNotConnected, exitLost, "is a node running there? --peers (or WHERRY_PEERS) says where nodes are"},
+	} {
+		if a.code == code && errors.Is(err, a.is) {
+			return a.do
+		}
+	}
+	return ""
+}

@@ -107,6 +107,26 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
+// TestAdvice: errors that say only what is wrong are followed by what to do, unless something else is the matter as well.
+func TestAdvice(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		says string // "": nothing
+	}{
+		{&control.NodeError{Node: "a", Kind: cluster.ErrNotFound}, "wherry mem ls"},
+		{fmt.Errorf("client: %w", pool.ErrNoRegion), "wherry pool ls"},
+		{fmt.Errorf("%w to any node: %w", control.ErrNotConnected, os.ErrNotExist), "--peers"},
+		{fmt.Errorf("%w to any node: %w", control.ErrNotConnected, control.ErrInsecure), ""}, // which says --insecure
+		{errors.Join(cluster.ErrNotFound, cluster.ErrForbidden), ""},
+		{usagef("a flag"), ""},
+		{errors.New("anything"), ""},
+	} {
+		if got := advice(c.err); c.says == "" && got != "" || !strings.Contains(got, c.says) {
+			t.Errorf("%v: %q, want %q", c.err, got, c.says)
+		}
+	}
+}
+
 // everyCommand calls f for all commands that people see.
 func everyCommand(c *cobra.Command, f func(*cobra.Command)) {
 	f(c)

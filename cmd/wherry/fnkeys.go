@@ -121,6 +121,9 @@ func readTrustFile(file string, mayLack bool) ([]node.TrustedKey, error) {
 	if errors.Is(err, fs.ErrNotExist) && mayLack {
 		return nil, nil
 	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: wherry fn keys add makes one, and --file names another", err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +223,7 @@ func (a *app) keysRemoveCommand() *cobra.Command {
 			}
 			i := slices.IndexFunc(keys, func(k node.TrustedKey) bool { return k.Name == args[0] })
 			if i < 0 {
-				return fmt.Errorf("%w: %s has no key called %q", ca.ErrNotFound, file, args[0])
+				return fmt.Errorf("%w: %s has no key called %q; wherry fn keys ls lists them", ca.ErrNotFound, file, args[0])
 			}
 			if err := a.writeTrustFile(file, slices.Delete(keys, i, i+1)); err != nil {
 				return err

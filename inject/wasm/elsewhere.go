@@ -15,13 +15,12 @@ import (
 )
 
 // What may take long to compile is compiled in a process that can be killed (Config.Compiler, ServeCompiler), and comes back as the file that
-// wazero would have written: the engine has wazero load that. The process is locked down (internal/jail): it has no way to files, sockets or other
-// processes. What is compiled here is wasmcode's Quick: at most some 10 ms.
+// wazero would have written: the engine has wazero load that. The process is locked down (internal/jail): it has no way to files, sockets or other processes.
+// What is compiled here is wasmcode's Quick: at most some 10 ms.
 
 // compilers are an engine's compiler processes.
 type compilers struct {
 	pool *compiler.Pool
-	log  *slog.Logger
 
 	turn  chan struct{} // has room for whoever looks at the rest, or tries
 	works bool          // one was started
@@ -31,11 +30,11 @@ func newCompilers(c Config) *compilers {
 	if len(c.Compiler) == 0 {
 		return nil
 	}
-	return &compilers{turn: make(chan struct{}, 1), log: c.Log, pool: compiler.NewPool(compiler.Config{Command: c.Compiler, Deadline: c.CompileTime, NoSpare: true})}
+	return &compilers{turn: make(chan struct{}, 1), pool: compiler.NewPool(compiler.Config{Command: c.Compiler, Deadline: c.CompileTime, NoSpare: true})}
 }
 
 // ready says why no compiler process can be started; nil: one was. The context's end ends the wait for it.
-func (c *compilers) ready(ctx context.Context) error {
+func (c *compilers) ready(ctx context.Context, log *slog.Logger) error {
 	select {
 	case c.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -45,7 +44,7 @@ func (c *compilers) ready(ctx context.Context) error {
 	if c.works {
 		return nil
 	}
-	err := c.try(ctx)
+	err := c.try(ctx, log)
 	c.works = err == nil
 	if ctx.Err() != nil {
 		return fmt.Errorf("while a compiler process starts: %w", context.Cause(ctx))
@@ -54,7 +53,7 @@ func (c *compilers) ready(ctx context.Context) error {
 }
 
 // try starts a process, and says why it is of no use.
-func (c *compilers) try(ctx context.Context) error {
+func (c *compilers) try(ctx context.Context, log *slog.Logger) error {
 	h, err := c.pool.Hello(ctx)
 	switch {
 	case err != nil:
@@ -65,14 +64,14 @@ func (c *compilers) try(ctx context.Context) error {
 		return fmt.Errorf("it is %q, and this program has %q", h.Compiler, compilerName())
 	}
 	if h.Loose != "" {
-		c.log.Warn("wasm: compiler processes are not confined", "why", h.Loose)
+		log.Warn("wasm: compiler processes are not confined", "why", h.Loose)
 	}
 	return nil
 }
 
 // compileElsewhere has a module compiled, charged to a principal. The context's end ends that.
 func (e *Engine) compileElsewhere(ctx context.Context, principal string, code []byte) (shelf.Code, error) {
-	if err := e.compilers.ready(ctx); err != nil {
+	if err := e.compilers.ready(ctx, e.config.Log); err != nil {
 		return shelf.Code{}, e.noCompiler(ctx, err)
 	}
 	made, err := e.compilers.pool.Compile(ctx, compiler.Job{Principal: principal, Request: compiler.Request{Code: code}})

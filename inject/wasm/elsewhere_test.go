@@ -266,11 +266,11 @@ func TestElsewhereHeeds(t *testing.T) {
 	e := newEngine(t, Config{Compiler: compilerThat("mute")})
 	first, stop := context.WithCancel(t.Context())
 	waited := make(chan error, 1)
-	go func() { waited <- e.compilers.ready(first) }()
+	go func() { waited <- e.compilers.ready(first, e.config.Log) }()
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 2 {
-		if err := e.compilers.ready(gone); !errors.Is(err, context.Canceled) {
+		if err := e.compilers.ready(gone, e.config.Log); !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 	}
