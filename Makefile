@@ -39,7 +39,7 @@ build: ## build bin/wherry, without cgo
 mixed: build ## build it for arm64 and riscv64 too, for wherry demo --mixed
 	for arch in amd64 arm64 riscv64; do GOARCH=$$arch $(GO) build -trimpath -o bin/wherry-$$arch ./cmd/wherry || exit 1; done
 	GOARCH=arm64 $(GO) build -trimpath -o bin/wherry-llvm-arm64 ./cmd/wherry-llvm
-	libraries=$$(scripts/arm64-tools.sh) && ln -sfn "$$libraries" bin/libraries-arm64 || echo "mixed: without libLLVM for arm64; no bitcode is compiled there"
+	libraries=$$(scripts/folder-tools.sh arm64) && ln -sfn "$$libraries" bin/libraries-arm64 || echo "mixed: without libLLVM for arm64; no bitcode is compiled there"
 
 test: tools vet unit race outside peers ioforward memory ## the gate: everything a change must pass (what CI runs)
 	@echo "make test: all passed"; if [ -s bin/unsure ]; then echo "but:"; cat bin/unsure; fi

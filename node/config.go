@@ -202,6 +202,9 @@ func (c *Config) Validate() error {
 	if c.StopTime < 0 || c.LoadTime < 0 || c.CompileTime < 0 || c.CodeCacheBytes < 0 {
 		return errors.New("node: stop_time, load_time, compile_time and code_cache_bytes cannot be negative")
 	}
+	if c.CompileTime > maxCompileTime {
+		return fmt.Errorf("node: compile_time %v: at most %v, for one function holds the compiler for as long", c.CompileTime, maxCompileTime)
+	}
 	if c.CodeCacheBytes != 0 && c.CodeCacheBytes < MinCodeCache {
 		return fmt.Errorf("node: code_cache_bytes %v: at least %v", c.CodeCacheBytes, MinCodeCache)
 	}

@@ -114,16 +114,22 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 	}
 }
 
-func TestNegativeTimes(t *testing.T) {
+// TestBadTimes: what is negative is refused, and what is too long where it has a bound.
+func TestBadTimes(t *testing.T) {
 	for says, set := range map[string]func(c *Config){
-		"stop_time": func(c *Config) { c.StopTime = -1 },
-		"load_time": func(c *Config) { c.LoadTime = -1 },
-		"OpTime":    func(c *Config) { c.Limits.OpTime = -1 },
+		"compile_time 10m0.000000001s": func(c *Config) { c.CompileTime = maxCompileTime + 1 },
+		"compile_time":                 func(c *Config) { c.CompileTime = -1 },
+		"stop_time":                    func(c *Config) { c.StopTime = -1 },
+		"load_time":                    func(c *Config) { c.LoadTime = -1 },
+		"OpTime":                       func(c *Config) { c.Limits.OpTime = -1 },
 	} {
 		c := Config{Name: "n", TokenFile: "tokens"}
 		if set(&c); c.Validate() == nil || !strings.Contains(c.Validate().Error(), says) {
-			t.Errorf("a negative %s: %v", says, c.Validate())
+			t.Errorf("%s: %v", says, c.Validate())
 		}
+	}
+	if err := (&Config{Name: "n", TokenFile: "tokens", Listen: []string{"tcp://127.0.0.1:7000"}, CompileTime: maxCompileTime}).Validate(); err != nil {
+		t.Error(err)
 	}
 }
 

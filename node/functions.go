@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/abi"
@@ -22,6 +23,9 @@ const (
 
 // compilePatience is how many times its processor time compiling may take on the clock, where others have the processors, as internal/compiler has it.
 const compilePatience = 10
+
+// maxCompileTime is more than any function of an image's size takes, under an emulator too.
+const maxCompileTime = 10 * time.Minute
 
 // functions makes the node able to run what is injected.
 func (n *Node) functions(l *limits) error {

@@ -88,6 +88,9 @@ func fill[T int | int64 | time.Duration](p *T, v T) {
 	}
 }
 
+// maxLimitBytes bounds every limit in bytes: no machine has that much memory, and sums of them stay in range.
+const maxLimitBytes = 1 << 50
+
 // longest bounds every time: what is longer is for ever, and sums of two stay in range.
 const longest = time.Duration(1 << 61)
 
@@ -138,6 +141,8 @@ func (l Limits) Validate() error {
 		return fmt.Errorf("rpc: NoteBytes %d: at most %d", l.NoteBytes, mostEager)
 	case l.MaxBytes < l.EagerBytes || int64(l.MaxBytes) > 1<<30:
 		return fmt.Errorf("rpc: MaxBytes %d: between EagerBytes (%d) and 1 GiB", l.MaxBytes, l.EagerBytes)
+	case max(l.BulkBytes, l.RequestBytes, l.HeldBytes, l.QueuedBytes) > maxLimitBytes:
+		return fmt.Errorf("rpc: BulkBytes %d, RequestBytes %d, HeldBytes %d, QueuedBytes %d: at most %d each", l.BulkBytes, l.RequestBytes, l.HeldBytes, l.QueuedBytes, int64(maxLimitBytes))
 	case l.BulkBytes < l.largest():
 		return fmt.Errorf("rpc: BulkBytes %d: at least MaxBytes (%d), rounded up to a power of two", l.BulkBytes, l.MaxBytes)
 	case l.RequestBytes < l.largest():

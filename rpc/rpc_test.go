@@ -445,6 +445,29 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%+v is valid", l)
 		}
 	}
+	for name, set := range map[string]func(l *Limits, n int64){
+		"RequestBytes": func(l *Limits, n int64) { l.RequestBytes = n },
+		"HeldBytes":    func(l *Limits, n int64) { l.HeldBytes = n },
+		"QueuedBytes":  func(l *Limits, n int64) { l.QueuedBytes = n },
+		"BulkBytes":    func(l *Limits, n int64) { l.BulkBytes = n },
+	} {
+		var most, over Limits
+		set(&most, maxLimitBytes)
+		set(&over, maxLimitBytes+1)
+		if err := most.Validate(); err != nil {
+			t.Errorf("the greatest %s: %v", name, err)
+		}
+		if segments, heap := most.Memory(); segments < 0 || heap < 0 || segments+heap < 0 {
+			t.Errorf("the greatest %s: %d and %d bytes of memory", name, segments, heap)
+		}
+		if err := over.Validate(); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("a greater %s: %v", name, err)
+		}
+	}
+	all := Limits{RequestBytes: maxLimitBytes, HeldBytes: maxLimitBytes, QueuedBytes: maxLimitBytes, BulkBytes: maxLimitBytes, PoolBytes: maxLimitBytes}
+	if segments, heap := all.Memory(); segments+heap < maxLimitBytes {
+		t.Errorf("all of them: %d and %d bytes of memory", segments, heap)
+	}
 	if err := (Limits{}).Validate(); err != nil {
 		t.Error(err)
 	}

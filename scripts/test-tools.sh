@@ -39,13 +39,13 @@ pythons() {
 # A QEMU that is a client of vfio-user, and a kernel, in a folder of their own: 150 MB to fetch, 190 on disk, some fifteen seconds, once. The guest is amd64's.
 guest() {
 	[ "$(uname -m)" = x86_64 ] || return 0
-	"$(dirname "$0")/guest-tools.sh" >/dev/null
+	"$(dirname "$0")/folder-tools.sh" guest >/dev/null
 }
 
 # libLLVM for arm64 in a folder of its own: 50 MB to fetch, 220 on disk, once. The demo on unlike processors compiles bitcode with it under QEMU.
 arm64() {
 	[ "$(uname -m)" = x86_64 ] || return 0
-	"$(dirname "$0")/arm64-tools.sh" >/dev/null
+	"$(dirname "$0")/folder-tools.sh" arm64 >/dev/null
 }
 
 # What the modules need is fetched here, where a proxy that fails for once is asked again; if it goes on failing, the

@@ -157,7 +157,7 @@ func benchFlags(cmd *cobra.Command, c *bench.Config) {
 		f.String("handler", "blocking", "with --call: "+handlerHelp)
 	case "dev":
 		f.BoolVar(&c.Faults, "faults", false, "in place of reads and writes: kill borrowers, and watch an idle drive that is attached by NBD; the policy is balanced then, if --policy does not say otherwise")
-		f.StringVar(&c.Front, "front", "", "in place of these: nbd, for reads by fio beside those of nbdkit's memory, or guest, for reads in a virtual machine beside those of its own nvmet and of QEMU's drive (scripts/guest-tools.sh); the policy is balanced then, and nothing is pinned, if the flags do not say otherwise")
+		f.StringVar(&c.Front, "front", "", "in place of these: nbd, for reads by fio beside those of nbdkit's memory, or guest, for reads in a virtual machine beside those of its own nvmet and of QEMU's drive (scripts/folder-tools.sh guest); the policy is balanced then, and nothing is pinned, if the flags do not say otherwise")
 	case "ring":
 		f.IntVar(&c.Elements, "elements", 4, fmt.Sprintf("processes in the ring, 2 to %d", bench.MaxElements))
 	case "rounds":

@@ -108,9 +108,9 @@ func TestDemoMixed(t *testing.T) {
 	}
 	compiles := runtime.GOARCH != "arm64"
 	if compiles {
-		folder, err := exec.CommandContext(t.Context(), "../../scripts/arm64-tools.sh").Output()
+		folder, err := exec.CommandContext(t.Context(), "../../scripts/folder-tools.sh", "arm64").Output()
 		if err != nil && os.Getenv("CI") == "true" {
-			t.Fatalf("scripts/arm64-tools.sh: %v", err)
+			t.Fatalf("scripts/folder-tools.sh: %v", err)
 		}
 		if compiles = err == nil; compiles {
 			crossBuild(t, "../wherry-llvm", "arm64", filepath.Join(dir, "wherry-llvm-arm64"))

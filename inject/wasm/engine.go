@@ -73,7 +73,7 @@ func New(config Config) (*Engine, error) {
 	e.kind, e.why = kind(config.Interpret)
 	keeps := e.kind == kindCompiler
 	if _, _, err := shelf.New(); keeps && err != nil {
-		config.Log.Warn("wasm: functions are compiled in this process, and again after each start", "why", err)
+		config.Log.Warn("wasm: functions are compiled anew after each start, and those that may take long are refused where a process would compile them", "why", err)
 		keeps = false
 	}
 	if config.CacheDir != "" && keeps {
@@ -81,11 +81,11 @@ func New(config Config) (*Engine, error) {
 			return nil, err
 		}
 	}
-	if keeps {
-		e.compilers = newCompilers(config)
+	if e.kind == kindCompiler {
+		e.compilers = newCompilers(config) // without a shelf they say why they are of no use
 	}
 	for i := range e.lanes {
-		shelved := i == laneLarge && e.compilers != nil || i != lanePlain && e.cache != nil
+		shelved := keeps && (i == laneLarge && e.compilers != nil || i != lanePlain && e.cache != nil)
 		if i != lanePlain && !shelved {
 			continue
 		}

@@ -26,7 +26,7 @@ type Tools struct {
 	busybox string
 }
 
-// folder is where scripts/guest-tools.sh puts them.
+// folder is where scripts/folder-tools.sh guest puts them.
 const folder = "wherry-test/guest-2"
 
 // Find finds the tools.
@@ -39,7 +39,7 @@ func Find() (*Tools, error) {
 	kernels, _ := filepath.Glob(filepath.Join(t.dir, "kernel/boot/vmlinuz-*"))
 	trees, _ := filepath.Glob(filepath.Join(t.dir, "kernel/usr/lib/modules/*"))
 	if len(kernels) == 0 || len(trees) == 0 {
-		return nil, fmt.Errorf("there is no QEMU and kernel in %s: run scripts/guest-tools.sh", t.dir)
+		return nil, fmt.Errorf("there is no QEMU and kernel in %s: run scripts/folder-tools.sh guest", t.dir)
 	}
 	t.kernel, t.tree, t.busybox = kernels[0], trees[0], filepath.Join(t.dir, "qemu/usr/bin/busybox")
 	return t, nil
