@@ -53,9 +53,8 @@ const (
 	maxVariants      = 1 << 16 // a function has two at most
 	// machinePerByte is what is charged for a byte of instrumented code before it is compiled in this process: conversions of floats, one byte each, make 104.
 	machinePerByte = 128
-	// DefaultCompileTime is what the worst functions take that are bombs for the compiler by the shape of their code and that the limits on modules let through; a megabyte of
-	// ordinary code takes as long.
-	DefaultCompileTime = 1500 * time.Millisecond
+	// DefaultCompileTime is three times what the worst functions take that the limits on modules let through.
+	DefaultCompileTime = 5 * time.Second
 )
 
 // Validate says what is wrong with c.
