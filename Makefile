@@ -4,6 +4,8 @@ GO         ?= go
 TAGS       ?= invariants
 # A package's tests take seconds; the limit is for a machine with other things to do.
 TIMEOUT    ?= 20m
+# go test; a test that fails is run again by itself, three times.
+GOTEST      = GO=$(GO) $(CURDIR)/scripts/gotest.sh
 # More than there are cores: many tests wait, for a node that is silent or for a process that starts.
 PARALLEL   ?= 3
 BENCH      ?= .
@@ -39,9 +41,10 @@ mixed: build ## build it for arm64 and riscv64 too, for wherry demo --mixed
 	libraries=$$(scripts/arm64-tools.sh) && ln -sfn "$$libraries" bin/libraries-arm64 || echo "mixed: without libLLVM for arm64; no bitcode is compiled there"
 
 test: tools vet unit race outside peers ioforward memory ## the gate: everything a change must pass (what CI runs)
-	@echo "make test: all passed"
+	@echo "make test: all passed"; if [ -s bin/unsure ]; then echo "but:"; cat bin/unsure; fi
 
 tools: ## install what the tests run besides Go, or say what is missing
+	@rm -f bin/unsure
 	@scripts/test-tools.sh
 
 vet: ## fail if a file is not gofmt's; go vet with the invariants tag, and without it where that differs
@@ -52,11 +55,11 @@ vet: ## fail if a file is not gofmt's; go vet with the invariants tag, and witho
 
 # The house's tests come first and alone, for they build on all cores: beside them, processes that poll go slowly.
 unit: ## all tests, with invariants checked
-	$(GO) test -vet=off -pgo=off $(LINK) -tags $(TAGS) -timeout $(TIMEOUT) ./internal/house
-	$(GO) test -vet=off -pgo=off $(LINK) -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) $(LONGEST) $$($(GO) list ./... | grep -v /internal/house$$)
+	$(GOTEST) -vet=off -pgo=off $(LINK) -tags $(TAGS) -timeout $(TIMEOUT) -- ./internal/house
+	$(GOTEST) -vet=off -pgo=off $(LINK) -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) -- $(LONGEST) $$($(GO) list ./... | grep -v /internal/house$$)
 
 race: ## the concurrent packages' tests under the race detector
-	$(WATCHED) $(GO) test -vet=off -pgo=off $(LINK) -race -short -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) $$($(GO) list $(RACE) | grep -vE '$(PURE)')
+	$(WATCHED) $(GOTEST) -vet=off -pgo=off $(LINK) -race -short -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) -- $$($(GO) list $(RACE) | grep -vE '$(PURE)')
 
 outside: ## build and run a program outside this module that uses the library
 	@scripts/outside-module.sh
@@ -66,20 +69,20 @@ peers: ## vet and test bench/peers, a module of its own, with a short run of eve
 	@cd bench/peers && GOWORK=off $(GO) build -tags $(TAGS) -o /dev/null . || \
 		{ echo "bench/peers does not build; if its go.mod is out of date: cd bench/peers && go mod tidy" >&2; exit 1; }
 	cd bench/peers && GOWORK=off $(GO) vet -tags $(TAGS) ./...
-	cd bench/peers && GOWORK=off $(GO) test -vet=off -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) ./...
+	cd bench/peers && GOWORK=off $(GOTEST) -vet=off -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) -- ./...
 
 ioforward: ## vet and test examples/ioforward, a module of its own, with FUSE mounts where they can be
 	@cd examples/ioforward && GOWORK=off $(GO) build -tags $(TAGS) -o /dev/null . || \
 		{ echo "examples/ioforward does not build; if its go.mod is out of date: cd examples/ioforward && go mod tidy" >&2; exit 1; }
 	cd examples/ioforward && GOWORK=off $(GO) vet -tags $(TAGS) ./...
-	cd examples/ioforward && GOWORK=off $(GO) test -vet=off -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) ./...
-	cd examples/ioforward && GOWORK=off $(WATCHED) $(GO) test -vet=off -race -short -tags $(TAGS) -timeout $(TIMEOUT) ./remote
+	cd examples/ioforward && GOWORK=off $(GOTEST) -vet=off -tags $(TAGS) -timeout $(TIMEOUT) -p $(PARALLEL) -- ./...
+	cd examples/ioforward && GOWORK=off $(WATCHED) $(GOTEST) -vet=off -race -short -tags $(TAGS) -timeout $(TIMEOUT) -- ./remote
 
 memory: ## vet and test bench/memory, a module of its own
 	@cd bench/memory && GOWORK=off $(GO) build -tags $(TAGS) -o /dev/null . || \
 		{ echo "bench/memory does not build; if its go.mod is out of date: cd bench/memory && go mod tidy" >&2; exit 1; }
 	cd bench/memory && GOWORK=off $(GO) vet -tags $(TAGS) ./...
-	cd bench/memory && GOWORK=off $(GO) test -vet=off -pgo=off -tags $(TAGS) -timeout $(TIMEOUT) ./...
+	cd bench/memory && GOWORK=off $(GOTEST) -vet=off -pgo=off -tags $(TAGS) -timeout $(TIMEOUT) -- ./...
 
 profile: ## renew cmd/wherry/default.pgo, which the compiler is guided by, from the benchmarks
 	@scripts/profile.sh

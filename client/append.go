@@ -30,6 +30,9 @@ func (l *loading) adds(ctx context.Context) error {
 	if t.Kind != cluster.Columns {
 		return fmt.Errorf("%w: dataset %s is of kind %v: only columns can be added to; load it again as columns, without --schema", control.ErrRequest, t.Name, t.Kind)
 	}
+	if err := l.keepsKey(t); err != nil {
+		return err
+	}
 	named := l.nodes
 	l.base, l.nodes = t, nil
 	for _, s := range t.Shards {
@@ -49,6 +52,22 @@ func (l *loading) adds(ctx context.Context) error {
 		if t.Index(n.name) < 0 {
 			return fmt.Errorf("%w: node %s holds no shard of %s: name one that does, or load the file here", control.ErrRequest, n.name, t.Name)
 		}
+	}
+	return nil
+}
+
+// keepsKey has what is added to a dataset go where its key says.
+func (l *loading) keepsKey(t *cluster.Table) error {
+	key, given := t.Sharding.Key, &l.spec.Options.Spread
+	switch {
+	case given.Key != "" && given.Key != key && key == "":
+		return fmt.Errorf("%w: dataset %s lies in ranges of rows, not by the key %q: leave out --key, or load it again with --key and --replace", control.ErrRequest, t.Name, given.Key)
+	case given.Key != "" && given.Key != key:
+		return fmt.Errorf("%w: dataset %s lies by the key %q, not %q: what is added goes by the same key", control.ErrRequest, t.Name, key, given.Key)
+	case key != "" && len(l.spec.At) > 0:
+		return fmt.Errorf("%w: dataset %s lies by the key %q, and a node that reads its own file keeps all its rows: load the file here, without --at", control.ErrRequest, t.Name, key)
+	case key != "":
+		*given = dataset.Spread{Kind: cluster.Hash, Key: key}
 	}
 	return nil
 }
@@ -107,6 +126,10 @@ func (l *loading) together(t *cluster.Table) {
 	for c := range t.Columns { // the dataset may miss values where the files do not
 		t.Columns[c].Nullable = t.Columns[c].Nullable || l.base.Columns[c].Nullable
 	}
-	t.Sharding = cluster.BlockOf(counts)
+	if key := l.base.Sharding.Key; key != "" {
+		t.Sharding = cluster.KeyedOf(key, counts)
+	} else {
+		t.Sharding = cluster.BlockOf(counts)
+	}
 	t.FillRows()
 }

@@ -22,7 +22,7 @@ import (
 )
 
 // LoadRows loads Go structs as columns; package structs says how fields become columns. All rows are in memory as columns before the
-// first node gets some of them: each gets a range.
+// first node gets some of them: each gets a range, or, of a struct with a key, the rows whose key's hash names it.
 func LoadRows[T any](ctx context.Context, c *Client, name string, rows iter.Seq[T]) (*LoadReport, error) {
 	return LoadRowsAs(ctx, c, LoadSpec{Name: name}, rows)
 }
@@ -35,6 +35,9 @@ func LoadRowsAs[T any](ctx context.Context, c *Client, spec LoadSpec, rows iter.
 	}
 	if spec.Input != nil || len(spec.Inputs) > 0 {
 		return nil, fmt.Errorf("load %s: %w: rows are the source: leave out Input and Inputs", spec.Name, control.ErrRequest)
+	}
+	if w.Key != "" && spec.Options.Spread.Key == "" {
+		spec.Options.Spread.Key = w.Key
 	}
 	next, stop := iter.Pull(rows)
 	defer stop()

@@ -120,9 +120,6 @@ func TestStructErrors(t *testing.T) {
 	}
 	load := func(err error) error { return err }
 	_, nested := LoadRows(t.Context(), c, "x", slices.Values([]struct{ A map[string]int }{{}}))
-	_, keyed := LoadRows(t.Context(), c, "x", slices.Values([]struct {
-		A int `wherry:"a,key"`
-	}{{}}))
 	_, typed := LoadRows(t.Context(), c, "x", slices.Values([]struct {
 		A int `wherry:"a,utf8"`
 	}{{}}))
@@ -158,7 +155,6 @@ func TestStructErrors(t *testing.T) {
 	}
 	for want, err := range map[string]error{
 		"map[string]int is no column":       nested,
-		"not sharded by a key yet":          keyed,
 		"int cannot be a column of type ut": typed,
 		`row 1, column "a": 256 does not f`: large,
 		"is not UTF-8: use []byte":          text,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/crc32"
 
+	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/schema"
 )
@@ -202,7 +203,7 @@ func (d *decoder) table() *Table {
 	}
 	t.Sharding.Elements = d.u32()
 	t.Sharding.Rows = d.u64()
-	t.Sharding.Key = d.text(schema.MaxNameBytes)
+	t.Sharding.Key = d.text(column.MaxNameBytes)
 	bounds := int(d.u32())
 	if t.Sharding.Elements > MaxElements || bounds > MaxElements+1 {
 		d.fail("%d elements and %d bounds, at most %d elements are allowed", t.Sharding.Elements, bounds, MaxElements)

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"unicode/utf8"
 
+	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/schema"
 )
 
@@ -30,8 +32,8 @@ const (
 	Cyclic
 	// Hash without a key deals each run of E rows out in turn too, but starts
 	// at a hashed element, so that no pattern in the data meets always the same one.
-	// With a key, rows go where their key field's hash says (KeyOwner), and
-	// are numbered element by element.
+	// With a key, rows go where the hash of their key field or column says (KeyOwner),
+	// and are numbered element by element.
 	Hash
 )
 
@@ -76,7 +78,7 @@ type Sharding struct {
 	// Bounds, if there are any, are the ranges of Block, or of Hash with a
 	// Key: element e holds rows Bounds[e] to Bounds[e+1]-1.
 	Bounds []uint64 `json:"bounds,omitempty"`
-	// Key is the field whose hash decides, in Hash; "" hashes row numbers.
+	// Key is the field or column whose hash decides, in Hash; "" hashes row numbers.
 	Key string `json:"key,omitempty"`
 }
 
@@ -115,8 +117,8 @@ func (s *Sharding) Validate() error {
 		if s.Kind != Hash {
 			return fmt.Errorf("%w: kind %v has no key (it is %q)", ErrSharding, s.Kind, clip(s.Key))
 		}
-		if err := schema.ValidateName(s.Key); err != nil {
-			return fmt.Errorf("%w: key: %w", ErrSharding, err)
+		if len(s.Key) > column.MaxNameBytes || !utf8.ValidString(s.Key) {
+			return fmt.Errorf("%w: key %.80q: a name is 1 to %d bytes of UTF-8", ErrSharding, s.Key, column.MaxNameBytes)
 		}
 	}
 	if s.Bounds == nil {
@@ -264,7 +266,7 @@ func runStart(run, elements uint64) uint64 {
 }
 
 // KeyOwner is the element that rows with this key go to, in Hash with a Key. key is
-// the field's bytes in the record, or a Str field's text.
+// the field's bytes in the record, or a Str field's text; of a column what column.KeyBytes says.
 func (s *Sharding) KeyOwner(key []byte) uint32 {
 	hi, _ := bits.Mul64(HashKey(key), uint64(s.Elements))
 	return uint32(hi)

@@ -110,7 +110,7 @@ func TestShardingErrors(t *testing.T) {
 		{Sharding{Kind: Block, Elements: 1025}, "1025 elements"},
 		{Sharding{Kind: Cyclic, Elements: 1, Rows: MaxRows + 1}, "rows, at most"},
 		{Sharding{Kind: Block, Elements: 1, Key: "k"}, "has no key"},
-		{Sharding{Kind: Hash, Elements: 1, Key: "k k"}, "must be letters"},
+		{Sharding{Kind: Hash, Elements: 1, Key: strings.Repeat("k", 256)}, "1 to 255 bytes"},
 		{Sharding{Kind: Hash, Elements: 1, Key: "k"}, "needs bounds"},
 		{Sharding{Kind: Cyclic, Elements: 1, Bounds: []uint64{0, 0}}, "has no bounds"},
 		{Sharding{Kind: Block, Elements: 2, Bounds: []uint64{0, 0}}, "2 bounds for 2 elements"},

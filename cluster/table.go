@@ -290,15 +290,19 @@ func (t *Table) validateSharding() error {
 		return t.errorf("%d shards, its sharding has %d elements", len(t.Shards), t.Sharding.Elements)
 	}
 	if key := t.Sharding.Key; key != "" {
-		if t.Kind != Records {
-			return t.errorf("only records are sharded by a key")
-		}
-		if t.Schema.Index(key) < 0 {
+		switch {
+		case t.Kind == Columns:
+			if err := t.Columns.ValidateKey(key); err != nil {
+				return t.errorf("%w", err)
+			}
+		case t.Kind != Records:
+			return t.errorf("only records and columns are sharded by a key")
+		case t.Schema.Index(key) < 0:
 			return t.errorf("it is sharded by %q, which is no field; %s", key, schema.Suggest(key, t.Schema.Names()))
 		}
 	}
-	if t.Kind == Columns && t.Sharding.Kind != Block {
-		return t.errorf("columns lie in ranges of rows (block), not %v", t.Sharding.Kind)
+	if t.Kind == Columns && t.Sharding.Kind != Block && t.Sharding.Key == "" {
+		return t.errorf("columns lie in ranges of rows (block) or by a key, not %v", t.Sharding.Kind)
 	}
 	if t.Kind == CSR && t.Rows > 1<<32 {
 		return t.errorf("%d vertices; a graph numbers them with 32 bits", t.Rows)

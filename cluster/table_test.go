@@ -77,9 +77,11 @@ func columnTable(t testing.TB) *Table {
 func TestTableGolden(t *testing.T) {
 	keyed := logTable(t)
 	keyed.Sharding = KeyedOf("name", []uint64{3, 0, 2})
+	columnKey := columnTable(t)
+	columnKey.Sharding = KeyedOf("user id", []uint64{5, 2})
 	raw := &Table{Name: "r", Kind: Raw, Sharding: Sharding{Kind: Cyclic, Elements: 1, Rows: 9}, Rows: 9,
 		Shards: []Shard{{Element: "a", Incarnation: 1, Addrs: []string{"ucx://x"}, Rows: 9}}}
-	for name, tab := range map[string]*Table{"records": logTable(t), "keyed": keyed, "graph": graphTable(t), "raw": raw, "columns": columnTable(t)} {
+	for name, tab := range map[string]*Table{"records": logTable(t), "keyed": keyed, "graph": graphTable(t), "raw": raw, "columns": columnTable(t), "columns-keyed": columnKey} {
 		got, err := tab.Encode()
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)

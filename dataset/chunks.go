@@ -29,6 +29,11 @@ func ScanChunks(ctx context.Context, in *Chunks, o Options) (*Plan, error) {
 	if err := in.Columns.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrInput, in.Name, err)
 	}
+	if o.Spread.Key != "" {
+		if err := in.Columns.ValidateKey(o.Spread.Key); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrOptions, err)
+		}
+	}
 	if differs := o.Like.Differs(in.Columns); len(o.Like) > 0 && differs != "" {
 		return nil, fmt.Errorf("%w: the columns differ: %s against the dataset: %s", ErrInput, in.Name, differs)
 	}

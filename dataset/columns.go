@@ -2,17 +2,14 @@ package dataset
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"math/bits"
 	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/column"
-	"github.com/wherry-fabric/wherry/dataset/part"
 )
 
 const (
@@ -39,197 +36,6 @@ type columnar interface {
 	Place() (done, total int64)
 	// Close ends the reading.
 	Close()
-}
-
-// filling writes parts as they become full.
-type filling struct {
-	plan    *Plan
-	large   bool // parts are as large as they may be
-	before  func(context.Context, uint32, func([]arrow.Array)) error
-	in      columnar
-	sink    Sink
-	memory  uint64 // that a part may take while it grows
-	element uint32 // whose part grows
-	draft   *part.Draft
-	shards  []uint64 // bytes so far
-	rows    []uint64
-}
-
-// fillColumns reads rows once. A part is kept in memory until it is full; then its text is shortened, its size is known, memory is lent for it,
-// and it is written.
-func (p *Plan) fillColumns(ctx context.Context, in columnar, sink Sink, o *Options) error {
-	n := p.Sharding.Elements
-	p.Joined = make([]bool, n)
-	f := &filling{plan: p, large: o.LargeParts, before: o.Before, in: in, sink: sink, memory: uint64(o.MemoryBytes) / 4, shards: make([]uint64, n), rows: make([]uint64, n)}
-	p.Sizes, p.Parts, p.Stats = make([][]uint64, n), make([][]cluster.Part, n), make([]part.Stats, len(in.Columns()))
-	defer func() {
-		if f.draft != nil {
-			f.draft.Release()
-		}
-	}()
-	if err := f.read(ctx); err != nil {
-		return err
-	}
-	if err := f.flush(ctx); err != nil {
-		return err
-	}
-	for f.element = range n {
-		if len(p.Parts[f.element]) == 0 && len(o.Like) == 0 { // a shard without rows has columns too
-			f.draft = part.NewDraft()
-		}
-		if err := f.flush(ctx); err != nil {
-			return err
-		}
-	}
-	p.Columns = in.Columns()
-	p.Sharding = cluster.BlockOf(f.rows)
-	even := cluster.Sharding{Kind: cluster.Block, Elements: n, Rows: p.Sharding.Rows}
-	same := true
-	for e := range n {
-		_, rows := even.ElementRows(e)
-		same = same && rows == f.rows[e]
-	}
-	if same {
-		p.Sharding = even
-	}
-	p.Rows = p.Sharding.Rows
-	return p.Sharding.Validate()
-}
-
-// read deals all chunks out.
-func (f *filling) read(ctx context.Context) error {
-	for before := int64(0); ; {
-		columns, err := f.in.Next(ctx)
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		done, total := f.in.Place()
-		err = f.deal(ctx, columns, before, done, total)
-		releaseAll(columns)
-		if err != nil {
-			return err
-		}
-		before = done
-	}
-}
-
-// deal gives each element its rows of a chunk, which lies from one place of the input to another: an element gets an even part of the whole.
-func (f *filling) deal(ctx context.Context, columns []arrow.Array, from, to, total int64) error {
-	rows := columns[0].Len()
-	whole := cluster.Sharding{Kind: cluster.Block, Elements: f.plan.Sharding.Elements, Rows: uint64(max(total, 0))}
-	for first := 0; first < rows; {
-		end := rows
-		if f.element+1 < whole.Elements {
-			if begin, count := whole.ElementRows(f.element); int64(begin+count) < to {
-				end = first
-				if next := int64(begin + count); next > from {
-					hi, lo := bits.Mul64(uint64(rows), uint64(next-from))
-					share, rest := bits.Div64(hi, lo, uint64(to-from))
-					end = max(first, int(share+min(rest, 1)))
-				}
-			}
-		}
-		if err := f.add(ctx, columns, first, end-first); err != nil {
-			return err
-		}
-		if first = end; first < rows {
-			if err := f.flush(ctx); err != nil {
-				return err
-			}
-			f.element++
-		}
-	}
-	return nil
-}
-
-// add puts rows into the part that grows.
-func (f *filling) add(ctx context.Context, columns []arrow.Array, first, count int) error {
-	if count == 0 {
-		return nil
-	}
-	if f.draft == nil {
-		f.draft = part.NewDraft()
-	}
-	if err := f.again(ctx); err != nil {
-		return err
-	}
-	f.draft.Add(columns, first, count)
-	if f.rows[f.element] += uint64(count); f.rows[f.element] > cluster.MaxRows {
-		return fmt.Errorf("%w: more than %d rows", ErrTooLarge, uint64(cluster.MaxRows))
-	}
-	return f.flushFull(ctx)
-}
-
-func (f *filling) flushFull(ctx context.Context) error {
-	most := min(max(f.shards[f.element]/partShare, minPartBytes), maxPartBytes, f.memory)
-	if f.large {
-		most = min(maxPartBytes, f.memory)
-	}
-	if f.draft != nil && (f.draft.Bytes() >= most || f.draft.Rows() >= maxPartRows) {
-		return f.flush(ctx)
-	}
-	return nil
-}
-
-// again puts what an element has already, and is to be written again, in front of its first new row.
-func (f *filling) again(ctx context.Context) error {
-	if f.before == nil || f.plan.Joined[f.element] {
-		return nil
-	}
-	f.plan.Joined[f.element] = true
-	var failed error
-	err := f.before(ctx, f.element, func(columns []arrow.Array) {
-		if failed == nil {
-			if f.draft == nil {
-				f.draft = part.NewDraft()
-			}
-			f.draft.Add(columns, 0, columns[0].Len())
-			failed = f.flushFull(ctx)
-		}
-		releaseAll(columns)
-	})
-	if f.draft == nil {
-		f.draft = part.NewDraft()
-	}
-	return errors.Join(err, failed)
-}
-
-// flush writes the part that grew.
-func (f *filling) flush(ctx context.Context) error {
-	d, e, p := f.draft, f.element, f.plan
-	if d == nil {
-		return nil
-	}
-	schema := f.in.Columns()
-	if err := d.Seal(schema); err != nil {
-		return err
-	}
-	sizes := []uint64{d.Size(), part.DirectoryBytes(len(schema), d.Chunks())}
-	if err := CheckShard(append(slices.Clone(p.Sizes[e]), sizes...)); err != nil {
-		return err
-	}
-	if err := create(ctx, f.sink, e, len(p.Sizes[e]), sizes); err != nil {
-		return err
-	}
-	window := len(p.Sizes[e]) + cluster.PartFile
-	w := newWindowWriter(f.sink, e, window, sizes[cluster.PartFile], bufferBytes)
-	if err := d.Write(contextWriter{ctx, w}); err != nil {
-		return err
-	}
-	if err := w.finish(ctx); err != nil {
-		return err
-	}
-	p.Sizes[e], p.Parts[e] = append(p.Sizes[e], sizes...), append(p.Parts[e], cluster.Part{Rows: d.Rows(), Chunks: d.Chunks()})
-	for c, s := range d.Stats() {
-		p.Stats[c].Add(schema[c].Type, s)
-	}
-	f.shards[e] += d.Bytes()
-	d.Release()
-	f.draft = nil
-	return nil
 }
 
 // CheckShard checks that a shard's windows, of these sizes, are no more than a function can see.
@@ -317,6 +123,11 @@ func scanColumns(ctx context.Context, ins []Input, o *Options) (*Plan, error) {
 	}
 	if err := f.schema.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrInput, ins[0].Name(), err)
+	}
+	if o.Spread.Key != "" {
+		if err := f.schema.ValidateKey(o.Spread.Key); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrOptions, err)
+		}
 	}
 	p := &Plan{Kind: cluster.Columns, Columns: f.schema, Sharding: o.sharding(0)}
 	if infer.Rows > 0 {

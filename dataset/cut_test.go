@@ -109,14 +109,6 @@ func TestCheckShard(t *testing.T) {
 	}
 }
 
-// Columns are not dealt out by a key, and who gives one is told what to do.
-func TestColumnsHaveNoKey(t *testing.T) {
-	_, err := loaded(t, Options{Format: CSV, Spread: Spread{Key: "a"}}, text("x.csv", "a\n1\n"))
-	if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "leave out --key") {
-		t.Error(err)
-	}
-}
-
 // Text that is not UTF-8 is no matter of its type, and a number beyond f32 is not infinite.
 func TestBadValues(t *testing.T) {
 	_, err := loaded(t, Options{Format: CSV}, text("x.csv", "a\nx\n\xff\n"))

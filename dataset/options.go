@@ -106,9 +106,9 @@ func FormatOf(path string) (f Format, comma byte, ok bool) {
 
 // Spread is how rows shall be spread over elements.
 type Spread struct {
-	Kind     cluster.ShardKind // 0 is cluster.Block
+	Kind     cluster.ShardKind // 0 is cluster.Block, or with a Key cluster.Hash
 	Elements uint32            // 0 is 1
-	Key      string            // of cluster.Hash: the field that decides; "" hashes row numbers
+	Key      string            // of cluster.Hash: the field or column that decides; "" hashes row numbers
 }
 
 // Phase is what a load is doing.
@@ -194,6 +194,9 @@ func (o *Options) prepare() error {
 	}
 	if o.Spread.Kind == 0 {
 		o.Spread.Kind = cluster.Block
+		if o.Spread.Key != "" {
+			o.Spread.Kind = cluster.Hash
+		}
 	}
 	if o.Spread.Elements == 0 {
 		o.Spread.Elements = 1
@@ -275,10 +278,8 @@ func (o *Options) checkColumns() error {
 		return fmt.Errorf("%w: a file has a header line, or none", ErrOptions)
 	case itself && o.SkipBad != 0:
 		return fmt.Errorf("%w: bad lines can be left out (--skip-bad) of csv, ndjson and edges, not of %s", ErrOptions, o.Format)
-	case o.Spread.Key != "":
-		return fmt.Errorf("%w: columns are loaded in ranges of rows, and not by a key (%q): leave out --key; with --schema the rows are records, which --shard hash deals out by a key", ErrOptions, o.Spread.Key)
-	case o.Spread.Kind != cluster.Block:
-		return fmt.Errorf("%w: columns are loaded in ranges of rows (--shard block), not %v; with --schema the rows are records, which can be dealt out", ErrOptions, o.Spread.Kind)
+	case o.Spread.Kind != cluster.Block && o.Spread.Key == "":
+		return fmt.Errorf("%w: columns are loaded in ranges of rows (--shard block) or by a key (--key COLUMN), not %v; with --schema the rows are records, which can be dealt out", ErrOptions, o.Spread.Kind)
 	case o.EmptyIsZero:
 		return fmt.Errorf("%w: in columns an empty field is a missing value (--empty-is-zero is for records, which have a --schema)", ErrOptions)
 	}

@@ -184,7 +184,7 @@ func TestOptionErrors(t *testing.T) {
 		{Options{Format: CSV, Schema: s, MemoryBytes: 1}, "at least 1 MiB"},
 		{Options{Format: CSV, Schema: s, Spread: Spread{Elements: 5000}}, "5000 elements"},
 		{Options{Format: CSV, Schema: s, Spread: Spread{Kind: 9}}, "kind 9"},
-		{Options{Format: CSV, Schema: s, Spread: Spread{Key: "name"}}, "has no key"},
+		{Options{Format: CSV, Schema: s, Spread: Spread{Kind: cluster.Block, Key: "name"}}, "has no key"},
 		{Options{Format: CSV, Schema: s, Spread: Spread{Kind: cluster.Hash, Key: "nam"}}, `did you mean "name"`},
 		{Options{Format: CSV, Schema: s, Spread: Spread{Kind: cluster.Hash, Key: "name", Elements: 1 << 31}}, "elements"},
 		{Options{Format: Edges, Schema: s}, "a graph has no schema"},

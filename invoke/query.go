@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -63,18 +64,23 @@ func find(ctx context.Context, rt *inject.Runtime, r Request, q query.Query) (*F
 		return nil, err
 	}
 	r.Payload = program
+	asked, err := asked(table, p)
+	if err != nil {
+		return nil, err
+	}
+	r.Table = asked
 	start := time.Now()
 	res, err := everywhere(ctx, rt, &r)
 	if err != nil {
 		return nil, err
 	}
-	found := &Found{Columns: p.Columns(), Explanation: Explanation{Plan: p.Steps(), Pushed: p.Pushed()}}
+	found := &Found{Columns: p.Columns(), Explanation: Explanation{Plan: slices.Concat(whoIsAsked(table, asked), p.Steps()), Pushed: p.Pushed()}}
 	found.Explanation.NodeMs = milliseconds(time.Since(start))
 	start = time.Now()
 	m := p.Merge()
 	answers := byBranch(res)
-	if len(answers) != len(table.Shards) { // each has one, if only to say that it ends
-		return nil, fmt.Errorf("query %s: %w: %d elements of %d answered", table.Name, query.ErrAnswer, len(answers), len(table.Shards))
+	if len(answers) != len(asked.Shards) { // each has one, if only to say that it ends
+		return nil, fmt.Errorf("query %s: %w: %d elements of %d answered", table.Name, query.ErrAnswer, len(answers), len(asked.Shards))
 	}
 	for _, answer := range answers {
 		found.Explanation.BytesMoved += uint64(len(answer))
@@ -87,6 +93,37 @@ func find(ctx context.Context, rt *inject.Runtime, r Request, q query.Query) (*F
 	}
 	found.Explanation.Stats, found.Explanation.MergeMs = m.Stats, milliseconds(time.Since(start))
 	return found, nil
+}
+
+// asked is the part of a table whose elements can have rows that a query wants: where a condition names keys, those that the keys belong to. It is
+// a table like any other, so the query that runs on it sees no more elements than these.
+func asked(t *cluster.Table, p *query.Plan) (*cluster.Table, error) {
+	owners := p.Owners(t.Sharding.Key, t.Sharding.KeyOwner)
+	if owners == nil || len(owners) == len(t.Shards) {
+		return t, nil
+	}
+	out := t.Clone()
+	out.Shards = nil
+	counts := make([]uint64, len(owners))
+	for i, e := range owners {
+		out.Shards = append(out.Shards, t.Shards[e])
+		counts[i] = t.Shards[e].Rows
+	}
+	out.Sharding = cluster.BlockOf(counts)
+	out.FillRows()
+	return out, out.Validate()
+}
+
+// whoIsAsked says in words which elements a key left.
+func whoIsAsked(all, asked *cluster.Table) []string {
+	if len(asked.Shards) == len(all.Shards) {
+		return nil
+	}
+	names := make([]string, len(asked.Shards))
+	for i, s := range asked.Shards {
+		names[i] = s.Element
+	}
+	return []string{fmt.Sprintf("client: ask %q only, of %d nodes: the key %q is there", names, len(all.Shards), all.Sharding.Key)}
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -102,7 +102,7 @@ type Config struct {
 	LimitsByName map[string]string `yaml:"limits"`
 
 	Worker []string `yaml:"-"` // the command that becomes workers, if that is not this program
-	// WasmCompiler is the command of processes that call wasm.ServeCompiler: large functions are compiled there. Empty: in this process, bounded by their shape only.
+	// WasmCompiler is the command of processes that call wasm.ServeCompiler: functions that may take long are compiled there, and refused where no such process starts. Empty: in this process, bounded by their shape only.
 	WasmCompiler []string        `yaml:"-"`
 	Tokens       *cluster.Tokens `yaml:"-"` // instead of TokenFile
 	Schemes      fabric.Schemes  `yaml:"-"` // transports that addresses can name; nil: schemes.All

@@ -131,8 +131,8 @@ func (f *loadFlags) addFormat(cmd *cobra.Command, format string) {
 	p.StringArrayVar(&f.nulls, "null", nil, "text that means a missing value in csv and ndjson, beside an empty field without quotes; may be repeated")
 	p.BoolVar(&f.header, "header", false, "the first line of the CSV file has the columns' names (=false: it has none)")
 	p.StringVar(&f.comma, "separator", "", "the byte that separates columns (default: csv: a comma, in .tsv a tab; edges: spaces and tabs)")
-	p.StringVar(&f.shard, "shard", "block", "block, cyclic or hash")
-	p.StringVar(&f.key, "key", "", "with --shard hash: the field whose hash decides (default: the row's number)")
+	p.StringVar(&f.shard, "shard", "", "block, cyclic or hash (default: block, or with --key hash); columns: block, or by --key")
+	p.StringVar(&f.key, "key", "", "the column whose hash says which node a row goes to: equal keys lie on one node, and a query with 'COLUMN == …' asks that one only")
 	p.BoolVar(&f.names, "names", false, "edges: vertices have names, not numbers")
 	p.BoolVar(&f.extra, "extra-columns", false, "edges: ignore further columns")
 	p.BoolVar(&f.weights, "weights", false, "edges: a weight follows the two vertices, a number; fn run sssp adds them up")
@@ -193,9 +193,11 @@ func (f *loadFlags) spec(name string) (client.LoadSpec, error) {
 	if err != nil {
 		return spec, err
 	}
-	kind, err := cluster.ParseShardKind(f.shard)
-	if err != nil {
-		return spec, usageError{err}
+	kind := cluster.ShardKind(0)
+	if f.shard != "" {
+		if kind, err = cluster.ParseShardKind(f.shard); err != nil {
+			return spec, usageError{err}
+		}
 	}
 	if len(f.comma) > 1 {
 		return spec, usagef("--separator %q is not one byte: a tab, a semicolon or another ASCII character", f.comma)

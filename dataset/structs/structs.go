@@ -3,7 +3,8 @@
 // # Model
 //
 // A field's tag names its column, and may name its type: `wherry:"user id"`, `wherry:"when,timestamp[ms, UTC]"`, `wherry:"-"` for a
-// field that is none. Without a tag the column has the field's name. A pointer is a column whose values may be missing.
+// field that is none. Without a tag the column has the field's name. A pointer is a column whose values may be missing. A last word key, as in
+// `wherry:"user id,key"`, makes the column the dataset's key: rows with equal keys lie on one node.
 //
 // A Writer makes chunks of rows; a Scanner reads rows of record batches into structs. Neither keeps what it is given.
 //
@@ -16,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,6 +40,7 @@ type field struct {
 	nullable bool         // it is a pointer
 	typ      reflect.Type // of its value
 	given    bool         // the tag names a type
+	key      bool
 }
 
 // fields are those of a struct, in its order.
@@ -62,6 +65,9 @@ func fields(t reflect.Type) ([]field, error) {
 		if err := f.read(tag); err != nil {
 			return nil, fmt.Errorf("%w: %v.%s: %w", ErrStruct, t, sf.Name, err)
 		}
+		if i := slices.IndexFunc(out, func(f field) bool { return f.key }); i >= 0 && f.key {
+			return nil, fmt.Errorf("%w: %v: both %s and %s are called its key: a dataset has one", ErrStruct, t, out[i].name, f.name)
+		}
 		out = append(out, f)
 	}
 	return out, nil
@@ -74,8 +80,9 @@ func (f *field) read(tag string) error {
 		name = f.name
 	}
 	f.column = column.Column{Name: name, Nullable: f.nullable}
-	if option = strings.TrimSpace(option); has && option == "key" {
-		return errors.New("columns are not sharded by a key yet: leave the word key out")
+	option = strings.TrimSpace(option)
+	if i := strings.LastIndexByte(option, ',') + 1; strings.TrimSpace(option[i:]) == "key" { // a type may have a comma in it
+		f.key, option = true, strings.TrimSpace(option[:max(i-1, 0)])
 	}
 	var err error
 	if has && option != "" {

@@ -16,6 +16,7 @@ import (
 // Writer makes chunks of structs of type T.
 type Writer[T any] struct {
 	Columns column.Schema
+	Key     string // the column whose tag says key; "": none does
 	fields  []field
 	put     []func(*part.Builder, reflect.Value) error
 	cols    []*part.Builder
@@ -38,7 +39,9 @@ func NewWriter[T any]() (*Writer[T], error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %v.%s: %w", ErrStruct, reflect.TypeFor[T](), f.name, err)
 		}
-		w.put = append(w.put, put)
+		if w.put = append(w.put, put); f.key {
+			w.Key = f.column.Name
+		}
 	}
 	return w, nil
 }

@@ -7,18 +7,13 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"time"
 
 	"github.com/wherry-fabric/wherry/internal/codecache"
 	"github.com/wherry-fabric/wherry/internal/compiler"
 )
 
 // What may take long to compile is compiled in a process that can be killed (Config.Compiler, ServeCompiler), and comes back as the file that
-// wazero would have written: the engine stages that and has wazero load it.
-//
-// longModule is the size of instrumented code above which a module is compiled there. Below, the worst takes 0.1 s, and a function of
-// a few KiB less than a process's answer.
-const longModule = 32 << 10
+// wazero would have written: the engine stages that and has wazero load it. What is compiled here is wasmcode's Quick: at most some 10 ms.
 
 // compilers are an engine's compiler processes.
 type compilers struct {
@@ -26,11 +21,7 @@ type compilers struct {
 
 	turn  chan struct{} // has room for whoever looks at the rest, or tries
 	works bool          // one was started
-	again time.Time     // when it is tried next, after none could be started
 }
-
-// startAgain is how long modules are compiled in this process after no other could be started: what was wrong, as a full table of processes, can pass.
-const startAgain = time.Minute
 
 func newCompilers(c Config) *compilers {
 	if len(c.Compiler) == 0 {
@@ -39,31 +30,23 @@ func newCompilers(c Config) *compilers {
 	return &compilers{turn: make(chan struct{}, 1), pool: compiler.NewPool(compiler.Config{Command: c.Compiler, Deadline: c.CompileTime, NoSpare: true})}
 }
 
-// compilesElsewhere reports whether processes can be started here. Where they cannot, the log says why, and modules are compiled in this process for
-// a while: then nothing but their shape bounds what they take. The context's end ends the wait for a process to start, and says nothing about the next.
-func (e *Engine) compilesElsewhere(ctx context.Context) (bool, error) {
-	c := e.compilers
-	if c == nil {
-		return false, nil
-	}
+// ready says why no compiler process can be started; nil: one was. The context's end ends the wait for it.
+func (c *compilers) ready(ctx context.Context) error {
 	select {
 	case c.turn <- struct{}{}:
 	case <-ctx.Done():
-		return false, fmt.Errorf("while a compiler process starts: %w", context.Cause(ctx))
+		return fmt.Errorf("while a compiler process starts: %w", context.Cause(ctx))
 	}
 	defer func() { <-c.turn }()
-	if c.works || time.Now().Before(c.again) {
-		return c.works, nil
+	if c.works {
+		return nil
 	}
-	why := c.try(ctx)
+	err := c.try(ctx)
+	c.works = err == nil
 	if ctx.Err() != nil {
-		return false, fmt.Errorf("while a compiler process starts: %w", context.Cause(ctx))
+		return fmt.Errorf("while a compiler process starts: %w", context.Cause(ctx))
 	}
-	if c.works = why == nil; !c.works {
-		c.again = time.Now().Add(startAgain)
-		e.config.Log.Warn("wasm: no compiler process can be started; large modules are compiled in this one", "command", e.config.Compiler, "why", why, "tried again after", startAgain)
-	}
-	return c.works, nil
+	return err
 }
 
 // try starts a process, and says why it is of no use.
@@ -82,6 +65,9 @@ func (c *compilers) try(ctx context.Context) error {
 
 // compileElsewhere has a module compiled, charged to a principal. The context's end ends that.
 func (e *Engine) compileElsewhere(ctx context.Context, principal, key string, code []byte) (codecache.Entry, error) {
+	if err := e.compilers.ready(ctx); err != nil {
+		return codecache.Entry{}, e.noCompiler(ctx, err)
+	}
 	made, err := e.compilers.pool.Compile(ctx, compiler.Job{Principal: principal, Request: compiler.Request{Code: code}})
 	var refused *compiler.RefusedError
 	switch {
@@ -97,6 +83,16 @@ func (e *Engine) compileElsewhere(ctx context.Context, principal, key string, co
 		return codecache.Entry{}, fmt.Errorf("wasm: the compiler process answered %d bytes that are no code", len(made))
 	}
 	return codecache.Entry{Key: key, Name: string(name), Data: data}, nil
+}
+
+// noCompiler is the error of a function that would take long to compile where no process can be started for it. The log says it to who can mend it.
+func (e *Engine) noCompiler(ctx context.Context, why error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("wasm: %w", why)
+	}
+	e.config.Log.Warn("wasm: no compiler process can be started, so functions that take long to compile are refused", "command", e.config.Compiler, "why", why)
+	return fmt.Errorf("wasm: no compiler process can be started here (%q: %w), and nothing else compiles a function that may take longer than milliseconds: see that the node may start processes and has memory, or make the function smaller",
+		e.config.Compiler, why)
 }
 
 // compilerName is what both sides must be.

@@ -138,43 +138,32 @@ func canceled() context.Context {
 	return ctx
 }
 
-// TestElsewhereMissing: where no compiler process can be started, the log says so, and large functions are compiled here.
+// TestElsewhereMissing: where no compiler process can be started, functions that may take long to compile are refused, with the reason, and others run; once one can
+// be started, they run too.
 func TestElsewhereMissing(t *testing.T) {
-	var said bytes.Buffer
-	e := newEngine(t, Config{Compiler: []string{"/bin/false"}, Log: slog.New(slog.NewTextHandler(&said, nil))})
-	if st, err := once(t, large(t, e), &fakeHost{}, order{}); st != abi.OK || err != nil {
-		t.Error(st, err)
-	}
-	if s := e.Stats(); s.Compiled != 1 || s.Elsewhere != 0 || !strings.Contains(said.String(), "/bin/false") {
-		t.Errorf("%+v, and the log says %q", s, said.String())
-	}
-}
-
-// TestElsewhereAgain: that no process could be started once does not have large functions compiled here for ever.
-func TestElsewhereAgain(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	well := filepath.Join(t.TempDir(), "compiler")
+	var said bytes.Buffer
+	e := newEngine(t, Config{Compiler: []string{well}, Log: slog.New(slog.NewTextHandler(&said, nil))})
+	b := large(t, e)
+	if err := b.Prepare(t.Context()); err == nil || !strings.Contains(err.Error(), well) || !strings.Contains(err.Error(), "no compiler process") || !strings.Contains(said.String(), well) {
+		t.Errorf("%v, and the log says %q", err, said.String())
+	}
+	if got := value(t, bind(t, compile(t, e, "lab", abi.Limits{}), "alice"), order{op: 12}); got != 1 {
+		t.Errorf("a small function answers %d", got)
+	}
+	if s := e.Stats(); s.Compiled != 1 || s.Elsewhere != 0 {
+		t.Errorf("%+v", s)
+	}
 	script := fmt.Sprintf("#!/bin/sh\nexec '%s' %s well\n", self, compilerMark)
-	e := newEngine(t, Config{Compiler: []string{well}})
-	for round, want := range []uint64{0, 0, 1} {
-		if st, err := once(t, large(t, e), &fakeHost{}, order{}); st != abi.OK || err != nil {
-			t.Fatal(st, err)
-		}
-		if got := e.Stats().Elsewhere; got != want {
-			t.Errorf("round %d: %d functions were compiled elsewhere, want %d", round, got, want)
-		}
-		if round == 0 {
-			if err := os.WriteFile(well, []byte(script), 0o700); err != nil {
-				t.Fatal(err)
-			}
-		} else {
-			e.compilers.turn <- struct{}{}
-			e.compilers.again = time.Time{} // the while is over
-			<-e.compilers.turn
-		}
+	if err := os.WriteFile(well, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := once(t, b, &fakeHost{}, order{}); st != abi.OK || err != nil || e.Stats().Elsewhere != 1 {
+		t.Errorf("with a compiler: %v, %v, %+v", st, err, e.Stats())
 	}
 }
 
@@ -226,19 +215,19 @@ func TestElsewhereHeeds(t *testing.T) {
 	e := newEngine(t, Config{Compiler: compilerThat("mute")})
 	first, stop := context.WithCancel(t.Context())
 	waited := make(chan error, 1)
-	go func() { _, err := e.compilesElsewhere(first); waited <- err }()
+	go func() { waited <- e.compilers.ready(first) }()
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 2 {
-		if there, err := e.compilesElsewhere(gone); there || !errors.Is(err, context.Canceled) {
-			t.Errorf("%v, %v", there, err)
+		if err := e.compilers.ready(gone); !errors.Is(err, context.Canceled) {
+			t.Error(err)
 		}
 	}
 	stop()
 	if err := <-waited; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if !e.compilers.again.IsZero() {
-		t.Error("that nobody waited is taken for a process that does not start")
+	if e.compilers.works {
+		t.Error("that nobody waited is taken for a process that works")
 	}
 }

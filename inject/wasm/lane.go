@@ -75,16 +75,12 @@ func (l *lane) close() error {
 	return err
 }
 
-// machineCode compiles an instrumented module, or takes it from the disk cache: in a compiler process if it is large and there are some.
+// machineCode compiles an instrumented module, or takes it from the disk cache: in a compiler process if it can take long and the engine has such.
 // It also says in which lane the result can run.
-func (e *Engine) machineCode(ctx context.Context, principal string, id ID, checkStores bool, code []byte) (*lane, wazero.CompiledModule, error) {
+func (e *Engine) machineCode(ctx context.Context, principal string, id ID, checkStores, quick bool, code []byte) (*lane, wazero.CompiledModule, error) {
 	key := cacheKey(id, checkStores)
-	if len(code) > longModule {
-		if there, err := e.compilesElsewhere(ctx); err != nil {
-			return nil, nil, err
-		} else if there {
-			return e.longCode(ctx, principal, key, code)
-		}
+	if !quick && e.compilers != nil {
+		return e.longCode(ctx, principal, key, code)
 	}
 	if e.cache != nil {
 		l := e.lanes[laneLarge]

@@ -138,7 +138,7 @@ func (p *Program) compiled(ctx context.Context, principal string, checkStores bo
 	if err := p.engine.machine.Admit(principal, bytes); err != nil {
 		return nil, err
 	}
-	if v.lane, v.code, err = p.engine.machineCode(ctx, principal, p.id, checkStores, code); err != nil {
+	if v.lane, v.code, err = p.engine.machineCode(ctx, principal, p.id, checkStores, p.module.Quick(len(code)), code); err != nil {
 		p.engine.machine.Drop(principal, bytes)
 		return nil, err
 	}

@@ -90,8 +90,6 @@ var forbidden = []rule{
 		why: "it makes a program dynamic: only the compiler process loads shared objects"},
 	{from: []string{"./..."}, except: []string{"./cmd/wherry-llvm"}, to: []string{"./internal/libllvm"},
 		why: "libLLVM gets strangers' code and may crash or run for ever: it lives in a process of its own"},
-	{from: []string{"./..."}, except: []string{"./internal/jail"}, to: []string{"github.com/elastic/go-seccomp-bpf/..."},
-		why: "one package knows what processes may do, and how the kernel is told"},
 	{from: []string{"./..."}, to: []string{"github.com/apache/arrow-go/..."},
 		but: []string{"github.com/apache/arrow-go/v18/arrow", "github.com/apache/arrow-go/v18/arrow/array", "github.com/apache/arrow-go/v18/arrow/ipc", "github.com/apache/arrow-go/v18/arrow/memory"},
 		why: "the rest of arrow-go weighs more than all of wherry: its Parquet brings gRPC and 20 MB, its kernels 6 MB"},

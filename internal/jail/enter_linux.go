@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"unsafe"
 
-	seccomp "github.com/elastic/go-seccomp-bpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -13,7 +12,13 @@ import (
 type Limits struct {
 	MemoryBytes uint64 // address space; 0: not bounded here
 	CPUSeconds  uint64 // then the kernel kills it; 0: not bounded here
+	// FakeExec answers a request to make memory executable with success, and leaves the memory as it was: for a compiler that makes its
+	// output executable and never runs it. Otherwise the request is refused.
+	FakeExec bool
 }
+
+// maxDescriptors is for what a process has open when it is confined; it can open nothing more.
+const maxDescriptors = 16
 
 // Thread confines the calling thread, which must be locked to its goroutine, and what it starts: no new privileges, no core
 // files, no files, ports or signals to others (Landlock). note says what the kernel does not offer of that; "" if it is all there.
@@ -28,30 +33,37 @@ func Thread() (note string, err error) {
 }
 
 // Enter confines the whole process, all its threads, which may go on as a Go process that has opened, mapped and
-// loaded what it needs. Landlock covers the calling thread only, and what it starts; the filter covers all.
+// loaded what it needs. It can write to no file. Landlock covers the calling thread only, and what it starts; the filter covers all.
 func Enter(l Limits) (note string, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	for _, r := range []struct {
-		which int
-		max   uint64
-	}{{unix.RLIMIT_AS, l.MemoryBytes}, {unix.RLIMIT_CPU, l.CPUSeconds}} {
-		if r.max == 0 {
-			continue
-		}
-		if err := unix.Setrlimit(r.which, &unix.Rlimit{Cur: r.max, Max: r.max}); err != nil {
-			return "", fmt.Errorf("jail: resource limit %d of %d: %w", r.which, r.max, err)
-		}
-	}
 	if note, err = Thread(); err != nil {
 		return note, err
+	}
+	limits := map[int]uint64{unix.RLIMIT_FSIZE: 0, unix.RLIMIT_NOFILE: maxDescriptors}
+	if l.MemoryBytes > 0 {
+		limits[unix.RLIMIT_AS] = l.MemoryBytes
+	}
+	if l.CPUSeconds > 0 {
+		limits[unix.RLIMIT_CPU] = l.CPUSeconds
+	}
+	for which, most := range limits {
+		if err := unix.Setrlimit(which, &unix.Rlimit{Cur: most, Max: most}); err != nil {
+			return "", fmt.Errorf("jail: resource limit %d of %d: %w", which, most, err)
+		}
 	}
 	if err := Supported(); err != nil {
 		return note, err
 	}
-	filter := seccomp.Filter{NoNewPrivs: true, Flag: seccomp.FilterFlagTSync, Policy: goPolicy()}
-	if err := seccomp.LoadFilter(filter); err != nil {
-		return note, fmt.Errorf("jail: %w", err)
+	filter, err := assemble(goRules(l.FakeExec), refuse)
+	if err != nil {
+		return note, err
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	// It returns the number of a thread that cannot follow: there is none, as no thread of this process has a filter of its own.
+	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&program)))
+	if errno != 0 || thread != 0 {
+		return note, fmt.Errorf("jail: seccomp filter: %w (thread %d)", errno, thread)
 	}
 	return note, nil
 }

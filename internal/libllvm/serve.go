@@ -6,8 +6,6 @@ import (
 	"net"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/wherry-fabric/wherry/internal/compiler"
 	"github.com/wherry-fabric/wherry/internal/jail"
 )
@@ -42,7 +40,8 @@ func Serve(path string, unconfined bool) error {
 	socket.Close()
 	l, h := Describe(path)
 	if !unconfined {
-		if err := lockDown(); err != nil && h.Why == "" {
+		// Once everything is loaded. Without Landlock the filter of system calls keeps files away alone. Memory and time are bounded by whoever started this.
+		if _, err := jail.Enter(jail.Limits{}); err != nil && h.Why == "" {
 			h.Why = "compilers cannot be locked down here: " + err.Error() + "; where whoever signs functions is trusted with this machine, a node's unconfined_compiler: true has them compile all the same"
 		}
 	}
@@ -64,17 +63,4 @@ func (l *Library) answer(r compiler.Request) compiler.Answer {
 		return compiler.Answer{Failed: err.Error()}
 	}
 	return compiler.Answer{Object: object}
-}
-
-// lockDown takes from the process what a compile does not need, once everything is loaded: files, sockets, programs, signals to others, code that
-// it makes itself (internal/jail); besides large files and more descriptors. Its memory and time are bounded by whoever started it. Nothing else is open: descriptors
-// other than standard input, output, error and the socket closed when the program was started.
-func lockDown() error {
-	for what, bound := range map[int]uint64{unix.RLIMIT_FSIZE: 0, unix.RLIMIT_NOFILE: 16} {
-		if err := unix.Setrlimit(what, &unix.Rlimit{Cur: bound, Max: bound}); err != nil {
-			return fmt.Errorf("bounding resource %d: %w", what, err)
-		}
-	}
-	_, err := jail.Enter(jail.Limits{}) // without Landlock the filter of system calls keeps files away alone
-	return err
 }

@@ -188,6 +188,18 @@ func (c *bodyChecker) complexity(r *reader) {
 	}
 }
 
+// Quick reports whether the module, whose instrumented code has so many bytes, takes a compiler milliseconds whatever it does: some 10 at most (BenchmarkQuick).
+func (m *Module) Quick(instrumented int) bool {
+	squares, work := 0, 0
+	for i := range m.bodies {
+		b := &m.bodies[i]
+		kept, edges := b.work/(b.blocks+1), b.edges(b.stores)
+		squares += edges * edges
+		work += kept * (edges + 1)
+	}
+	return instrumented <= quickBytes && squares <= quickSquares && work <= quickWork
+}
+
 // edges is what MaxFunctionBlocks bounds, with so many stores that are checked.
 func (b *body) edges(stores int) int { return b.blocks + b.exits + stores*blocksOfCheck }
 

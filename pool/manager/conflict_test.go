@@ -24,20 +24,27 @@ type bench struct {
 	held    []any
 	told    []Tell
 	refuse  func(e Tell) error
+	blind   bool // the store's changes are not told of
 	replies map[uint64]Reply
 }
 
 func newBench(t *testing.T, components ...string) *bench {
-	b := &bench{t: t, store: cluster.NewMemory(), core: New(Config{Member: cluster.Member{Name: "m"}, Incarnation: 1, Store: "memory"}), replies: map[uint64]Reply{}}
+	b := &bench{t: t, store: cluster.NewMemory()}
 	for _, name := range components {
 		b.enter(name, "sim://"+name)
 	}
+	b.start("m")
+	return b
+}
+
+// start starts a manager at the store.
+func (b *bench) start(name string) {
+	b.core, b.replies = New(Config{Member: cluster.Member{Name: name}, Incarnation: 1, Store: "memory"}), map[uint64]Reply{}
 	b.core.Tick(0)
 	b.turn()
 	for range 80 { // until those that are not there count as lost
 		b.tick()
 	}
-	return b
 }
 
 func (b *bench) enter(name, addr string) {
@@ -74,7 +81,9 @@ func (b *bench) turn() {
 		ended, cancel := context.WithCancel(b.t.Context())
 		cancel()
 		list, at, err := b.store.Watch(ended, prefix, b.after)
-		if err == nil && b.after != 0 {
+		if b.blind {
+			list = nil
+		} else if err == nil && b.after != 0 {
 			b.after = at
 			b.core.Changed(b.now, list, at)
 		}
@@ -101,12 +110,8 @@ func (b *bench) carryOut(e any) {
 		b.after = max(b.after, rev)
 		b.core.Loaded(b.now, e.ID, list, rev, err)
 	case Sync:
-		list, _, err := b.store.Get(ctx, e.Key)
-		put := cluster.Revision(0)
-		if len(list) > 0 {
-			put = list[0].Changed
-		}
-		b.core.Synced(b.now, put, err)
+		list, _, err := b.store.Get(ctx, e.Prefix)
+		b.core.Synced(b.now, list, err)
 	case Tell:
 		b.told = append(b.told, e)
 		var err error
@@ -166,6 +171,32 @@ func TestConflictOfRegion(t *testing.T) {
 	b.want(2)
 	b.ask(3, pool.CreateRequest{Name: "y", Size: 1})
 	b.want(3)
+}
+
+// TestLossIsKnown: once one manager has named a loss, no other one answers as if there were none, however late it hears of the store's changes.
+func TestLossIsKnown(t *testing.T) {
+	b := newBench(t, "c0", "c1")
+	b.ask(1, pool.CreateRequest{Name: "x", Size: 128 << 20})
+	b.want(1)
+	other := &bench{t: t, store: b.store}
+	other.start("n")
+	b.blind = true
+	other.commit(cluster.Txn{Remove: []string{keyComponent + "c0"}})
+	other.turn()
+	stat := StatRequest{pool.NameRequest{Name: "x"}}
+	other.ask(1, stat)
+	if i := other.want(1).(*pool.Info); !slices.Equal(i.Lost, []string{"c0"}) {
+		t.Fatalf("the manager that saw the loss says %+v", i)
+	}
+	b.ask(2, stat)
+	if r, early := b.replies[2]; early {
+		t.Fatalf("a manager that has not heard of it says %+v, %v", r.Answer, r.Err)
+	}
+	b.blind = false
+	b.turn()
+	if i := b.want(2).(*pool.Info); !slices.Equal(i.Lost, []string{"c0"}) {
+		t.Errorf("once it has: %+v", i)
+	}
 }
 
 // TestRefusedGrowth: a region whose growth a component refuses is what it was before, also where nobody waits for it any more.

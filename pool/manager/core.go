@@ -40,8 +40,8 @@ type (
 		ID     uint64
 		Prefix string
 	}
-	// Sync reads one key, so that the Core knows which revision it has to wait for.
-	Sync struct{ Key string }
+	// Sync reads what is under a prefix, so that the Core knows which revisions it has to wait for.
+	Sync struct{ Prefix string }
 	// Tell makes a call to a component. Req and the answer are package pool's.
 	Tell struct {
 		ID        uint64
@@ -224,17 +224,19 @@ func (c *Core) Reload() {
 	c.load()
 }
 
-// Synced is the outcome of a Sync: the revision at which its key was put last.
-func (c *Core) Synced(now time.Duration, put cluster.Revision, err error) {
+// Synced is the outcome of a Sync.
+func (c *Core) Synced(now time.Duration, list []cluster.Pair, err error) {
 	c.syncing = false
-	if err == nil && put <= c.stale {
+	var there view
+	there.changed(list)
+	if err == nil && there.placed <= c.stale {
 		c.stale = 0 // nobody took or freed extents: there is nothing newer to wait for
 	}
 	for _, j := range c.synced {
 		if err != nil {
 			c.finish(j, nil, err)
 		} else {
-			j.fresh, j.known, j.syncing = put, true, false
+			j.placed, j.lost, j.known, j.syncing = there.placed, there.lost, true, false
 		}
 	}
 	c.synced = nil

@@ -9,7 +9,8 @@
 //
 // Each decision is one transaction. One that takes or frees extents has the condition that nobody else has taken or freed any since (the key
 // "placed"), so two managers never give the same bytes; the loser looks again. A region whose components are still to be told names the manager that
-// does it; if that manager's lease ends, another goes on.
+// does it; if that manager's lease ends, another goes on. An answer is no older than its question: before a manager answers, it reads when extents and
+// losses changed last ("placed", "placed/lost") and waits until it has heard of that.
 //
 // # Leases and epochs
 //

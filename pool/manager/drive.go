@@ -66,7 +66,7 @@ func (c *Core) driveOne(now time.Duration, r *regionView, w *work) {
 	case r.State == ready && c.orphaned(r):
 		c.change(r, w, func(n *record) { n.State, n.Name = ending, "" })
 	case r.State == ready:
-		c.change(r, w, c.lose)
+		c.change(r, w, c.lose, cluster.Pair{Key: keyLost, Value: []byte(c.instance)})
 	case !mine && c.view.managers[r.By] != "":
 		// another manager is at it
 	case !mine && r.State == making:
@@ -76,7 +76,7 @@ func (c *Core) driveOne(now time.Duration, r *regionView, w *work) {
 	case r.State == making && (c.lostPlace(r) || c.jobs[r.Job] == nil):
 		c.change(r, w, func(n *record) { n.State, n.Name = ending, "" })
 	case r.State == moving && c.lostPlace(r):
-		c.change(r, w, c.lose)
+		c.change(r, w, c.lose, cluster.Pair{Key: keyLost, Value: []byte(c.instance)})
 	case c.tellAll(now, r, w):
 		c.settle(r, w)
 	}
@@ -91,13 +91,13 @@ func (c *Core) lose(n *record) {
 	n.Epoch++
 }
 
-// change commits another record of a region; this manager then goes on with it.
-func (c *Core) change(r *regionView, w *work, how func(n *record)) {
+// change commits another record of a region, and what is put besides; this manager then goes on with it.
+func (c *Core) change(r *regionView, w *work, how func(n *record), besides ...cluster.Pair) {
 	n := r.clone()
 	n.By, n.Job = c.instance, 0
 	how(n)
 	w.committing = true
-	c.commit(cluster.Txn{If: map[string]cluster.Revision{regionKey(r.Region): r.rev}, Put: []cluster.Pair{put(n)}},
+	c.commit(cluster.Txn{If: map[string]cluster.Revision{regionKey(r.Region): r.rev}, Put: append(besides, put(n))},
 		func(_ time.Duration, _ cluster.Revision, err error) { w.ended(err) })
 }
 

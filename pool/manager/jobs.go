@@ -36,8 +36,9 @@ type job struct {
 	deadline time.Duration
 	region   uint16           // that it is about; 0: not known yet
 	made     uint64           // and its first epoch
-	fresh    cluster.Revision // the view must have this revision of extents, so that an answer is no older than the question
-	known    bool             // fresh is known,
+	placed   cluster.Revision // the view must have these revisions of extents
+	lost     cluster.Revision // and of losses, so that an answer is no older than the question
+	known    bool             // they are known,
 	syncing  bool             // or is being asked for
 	acted    bool             // its transaction was made
 	busy     bool             // or is under way
@@ -101,7 +102,7 @@ func (c *Core) finish(j *job, answer any, err error) {
 
 // advance brings a job a step on.
 func (c *Core) advance(j *job) {
-	if c.jobs[j.ticket] != j || j.busy || !j.known || c.view.placed < j.fresh {
+	if c.jobs[j.ticket] != j || j.busy || !j.known || c.view.placed < j.placed || c.view.lost < j.lost {
 		return
 	}
 	var err error

@@ -165,12 +165,8 @@ func (m *Manager) carryOut(e any) {
 		err = m.load(ctx, e)
 	case Sync:
 		var list []cluster.Pair
-		list, _, err = m.store.Get(ctx, e.Key)
-		put := cluster.Revision(0)
-		if len(list) > 0 {
-			put = list[0].Changed
-		}
-		m.with(func(now time.Duration) { m.core.Synced(now, put, err) })
+		list, _, err = m.store.Get(ctx, e.Prefix)
+		m.with(func(now time.Duration) { m.core.Synced(now, list, err) })
 	case Tell:
 		m.tell(e)
 		return

@@ -181,12 +181,8 @@ func (m *simManager) effect(e any) {
 			m.core.Loaded(w.now(), e.ID, list, rev, err)
 		})
 	case manager.Sync:
-		list, _, err := w.store.Get(ctx, e.Key)
-		put := cluster.Revision(0)
-		if len(list) > 0 {
-			put = list[0].Changed
-		}
-		m.then(func() { m.core.Synced(w.now(), put, away(err)) })
+		list, _, err := w.store.Get(ctx, e.Prefix)
+		m.then(func() { m.core.Synced(w.now(), list, away(err)) })
 	case manager.Tell:
 		c := w.component(e.Component)
 		var reply any

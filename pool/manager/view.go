@@ -18,6 +18,7 @@ const (
 	keyManager   = prefix + "manager/"   // and an instance: managerEntry, leased
 	keyRegion    = prefix + "region/"    // and a number, 4 hex digits: record
 	keyPlaced    = prefix + "placed"     // put by each transaction that takes or frees extents
+	keyLost      = keyPlaced + "/lost"   // put by each that calls a component lost; below keyPlaced, so that one read finds both
 )
 
 func regionKey(id uint16) string { return fmt.Sprintf("%s%04x", keyRegion, id) }
@@ -137,6 +138,7 @@ type view struct {
 	owned      map[string]int    // regions, by owner
 	managers   map[string]string // instance to name
 	placed     cluster.Revision
+	lost       cluster.Revision
 	members    uint64                      // changes of the list of components and their addresses that were heard of
 	removed    map[string]cluster.Revision // keys that this manager removed before the store's watch told of it
 	bad        []error                     // entries that make no sense
@@ -179,7 +181,7 @@ func (v *view) apply(p cluster.Pair) {
 	var err error
 	switch kind {
 	case "placed":
-		v.placed = max(v.placed, p.Changed)
+		v.changed([]cluster.Pair{p})
 	case "component":
 		err = v.component(name, p)
 	case "manager":
@@ -196,6 +198,18 @@ func (v *view) apply(p cluster.Pair) {
 	}
 	if err != nil {
 		v.bad = append(v.bad[max(0, len(v.bad)-15):], fmt.Errorf("%s: %w", p.Key, err))
+	}
+}
+
+// changed takes what keyPlaced and keyLost were put at last.
+func (v *view) changed(list []cluster.Pair) {
+	for _, p := range list {
+		switch p.Key {
+		case keyPlaced:
+			v.placed = max(v.placed, p.Changed)
+		case keyLost:
+			v.lost = max(v.lost, p.Changed)
+		}
 	}
 }
 
