@@ -59,7 +59,7 @@ type Config struct {
 	// Command starts this program in a role: its first argument is the path.
 	// The role's specification comes on standard input.
 	Command []string
-	// Progress hears what is being measured; nil: nobody does.
+	// Progress is told what is being measured; may be nil.
 	Progress func(text string, done float64)
 
 	scheme fabric.Scheme // of Transport, by Validate
