@@ -134,7 +134,7 @@ type Runtime struct {
 }
 
 // about is what the data plane asks of an endpoint, in one place. The zero
-// about is nobody's.
+// about is no peer's.
 type about struct {
 	incarnation fabric.Incarnation // 0: no member's: not what a table's element is found by
 	principal   string
@@ -400,8 +400,8 @@ func (rt *Runtime) receive(m fabric.Message, kind travel.Kind) (kept bool) {
 
 // turnAway refuses a branch that came over an endpoint which is no peer of ours
 // (see peerUp), so that its origin need not wait until its time is over. An
-// endpoint that has ended is no peer either: then nobody hears it. Once the runtime
-// is closed nobody is a peer, while the element may yet live for a moment.
+// endpoint that has ended is no peer either: then it is dropped. Once the runtime
+// is closed there are no peers, while the element may yet live for a moment.
 func (rt *Runtime) turnAway(m fabric.Message) {
 	code, text := travel.CodeRefused, fmt.Sprintf("%s takes no functions over this connection; its log says why", rt.el.Name())
 	rt.mu.Lock()
@@ -420,7 +420,7 @@ func (rt *Runtime) turnAway(m fabric.Message) {
 	}
 }
 
-// comesBack hears that a branch was sent to an element that has no runtime. There nobody refuses it, so that is done here.
+// comesBack hears that a branch was sent to an element that has no runtime. It cannot refuse the branch, so that is done here.
 func (rt *Runtime) comesBack(m fabric.Message) {
 	refusal, err := travel.Returned(m.Body, fmt.Sprintf("%s takes no functions: its program has made no inject.Runtime", m.From.Name()))
 	if err != nil {

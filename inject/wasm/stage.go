@@ -73,7 +73,7 @@ func tryLock(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// sweep removes staging directories that nobody holds any more.
+// sweep removes staging directories whose process has ended.
 func sweep(parent string) {
 	dirs, err := filepath.Glob(filepath.Join(parent, stagePrefix+"*"))
 	if err != nil {
