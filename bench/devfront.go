@@ -130,7 +130,10 @@ func serveNBD(d *host.Drive, dir string) (path string, stop func() error, err er
 	if err != nil {
 		return "", nil, err
 	}
-	s := nbd.New(d, driveName, slog.New(slog.DiscardHandler))
+	s, err := nbd.New(d, driveName, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return "", nil, errors.Join(err, l.Close())
+	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	return path, func() error {

@@ -8,8 +8,10 @@ import (
 	"iter"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/dataset/batch"
 	"github.com/wherry-fabric/wherry/dataset/part"
@@ -18,7 +20,8 @@ import (
 // maxDirectoryBytes bounds what is read of a part's directory at once.
 const maxDirectoryBytes = 256 << 20
 
-// Batches reads the rows from first to first+count-1 of a dataset of kind columns, a chunk of at most part.ChunkRows at a time.
+// Batches reads the rows from first to first+count-1 of a dataset of columns, or of rows without text, which are one column (cluster.Table.Readable): a
+// chunk of at most part.ChunkRows at a time.
 // A batch is the loop's until its next turn. The first error ends the loop.
 func (r *Reader) Batches(ctx context.Context, first, count uint64) iter.Seq2[arrow.RecordBatch, error] {
 	return func(yield func(arrow.RecordBatch, error) bool) {
@@ -33,11 +36,15 @@ var errStopped = errors.New("client: the loop has ended")
 
 func (r *Reader) batches(ctx context.Context, first, count uint64, yield func(arrow.RecordBatch, error) bool) error {
 	t := r.Table
-	if t.Kind != cluster.Columns {
+	columns, ok := t.Readable()
+	if !ok {
 		return fmt.Errorf("dataset %s: %w: it is of kind %v, which has no batches: read it with Rows or Write", t.Name, ErrKind, t.Kind)
 	}
 	if first > t.Rows || count > t.Rows-first {
 		return fmt.Errorf("%w: dataset %s has %d rows, there are no %d from %d", control.ErrRequest, t.Name, t.Rows, count, first)
+	}
+	if t.Kind == cluster.Records {
+		return r.fixedBatches(ctx, columns, first, count, yield)
 	}
 	for e := range t.Shards {
 		at := t.Shards[e].FirstRow
@@ -48,6 +55,31 @@ func (r *Reader) batches(ctx context.Context, first, count uint64, yield func(ar
 				}
 			}
 			at += p.Rows
+		}
+	}
+	return nil
+}
+
+// fixedBatches reads rows without text, in the order of their numbers, wherever they are.
+func (r *Reader) fixedBatches(ctx context.Context, columns column.Schema, first, count uint64, yield func(arrow.RecordBatch, error) bool) error {
+	t, size := columns[0].Type, uint64(columns[0].Type.Size())
+	step := min(part.ChunkRows, max(1, batchBytes/size))
+	for done := uint64(0); done < count; done += step {
+		rows, err := r.Rows(ctx, first+done, min(step, count-done))
+		if err != nil {
+			return err
+		}
+		values := make([]byte, 0, uint64(rows.Len())*size)
+		for i := range rows.Len() {
+			values = append(values, rows.Record(i)...)
+		}
+		a := part.Fixed(t, values)
+		rec := array.NewRecordBatch(part.ArrowSchema(columns), []arrow.Array{a}, int64(a.Len()))
+		a.Release()
+		more := yield(rec, nil)
+		rec.Release()
+		if !more {
+			return errStopped
 		}
 	}
 	return nil
@@ -151,7 +183,7 @@ func (f *remoteFile) Seek(offset int64, whence int) (int64, error) {
 	return offset, nil
 }
 
-// WriteBatches writes rows of a dataset of kind columns: o.Count of them from o.First on, or all that follow. o.Format is not used.
+// WriteBatches writes rows of a dataset that has Batches: o.Count of them from o.First on, or all that follow. o.Format is not used.
 func (r *Reader) WriteBatches(ctx context.Context, o ReadOptions, format batch.Format, w io.Writer) error {
 	t := r.Table
 	if o.First > t.Rows {
@@ -161,7 +193,11 @@ func (r *Reader) WriteBatches(ctx context.Context, o ReadOptions, format batch.F
 	if o.Count > 0 {
 		total = min(total, o.Count)
 	}
-	out, err := batch.NewWriter(w, format, t.Columns)
+	columns, ok := t.Readable()
+	if !ok {
+		return fmt.Errorf("dataset %s: %w: it is of kind %v, which has no columns", t.Name, ErrKind, t.Kind)
+	}
+	out, err := batch.NewWriter(w, format, columns)
 	if err != nil {
 		return err
 	}

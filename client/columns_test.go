@@ -37,6 +37,8 @@ func script(t testing.TB, code string, input []byte, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*moment)
 	defer cancel()
+	// Without an end of its own Python takes down Arrow's threads, which fails at times: "terminate called without an active exception".
+	code += "\nimport os, sys\nsys.stdout.flush()\nos._exit(0)\n"
 	cmd := exec.CommandContext(ctx, python(t), append([]string{"-c", code}, args...)...)
 	cmd.WaitDelay = time.Second
 	var out, errs bytes.Buffer

@@ -209,8 +209,8 @@ func (l *loading) check() error {
 	if len(s.Inputs) > 0 {
 		o := s.Options
 		o.Spread.Elements = uint32(max(len(names), 1))
-		if s.Writable && o.Columnar() {
-			return fmt.Errorf("%w: columns are sealed: load them without --writable, or as records (--schema)", control.ErrRequest)
+		if s.Writable && (o.Columnar() || o.Format == dataset.Edges) {
+			return fmt.Errorf("%w: columns and graphs are sealed: load them without --writable; rows of fixed width (--schema) can be written", control.ErrRequest)
 		}
 		return o.Validate()
 	}
@@ -571,10 +571,11 @@ func (l *loading) table(kind cluster.Kind, s schema.Schema, sharding cluster.Sha
 	t := &cluster.Table{Name: l.spec.Name, Version: l.version, Kind: kind, Schema: s, Sharding: sharding}
 	for _, n := range l.nodes {
 		sh := cluster.Shard{Element: n.name, Incarnation: fabric.Incarnation(n.begun.Incarnation), Addrs: n.begun.Addrs}
-		for _, size := range n.sizes {
-			sh.Windows = append(sh.Windows, cluster.Window{Size: size, Writable: l.spec.Writable})
-			l.report.Bytes += size
+		file := cluster.FileOf(kind, len(n.sizes))
+		for i, size := range n.sizes {
+			sh.Windows = append(sh.Windows, cluster.Window{Size: size, Writable: l.spec.Writable && (file < 0 || cluster.InFile(i, file))})
 		}
+		l.report.Bytes += cluster.DataBytes(kind, n.sizes)
 		t.Shards = append(t.Shards, sh)
 	}
 	t.FillRows()

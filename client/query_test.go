@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -134,8 +135,17 @@ func TestQueryExplains(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := found.Explanation
-	if e.ChunksSkipped == 0 || e.ChunksRead == 0 || e.RowsRead >= 5000 || len(e.Pushed) != 1 || e.BytesMoved == 0 || found.Rows != 1 {
+	if e.ChunksSkipped == 0 || e.ChunksRead == 0 || e.RowsRead >= 5000 || len(e.Pushed) != 1 || e.BytesMoved == 0 || found.Rows != 1 || e.Workers != 1 {
 		t.Errorf("%+v", e)
+	}
+	for _, workers := range []int{2, 3, query.MaxWorkers} { // more of them than a node has chunks: together they read the same
+		shared, err := invoke.Query(patient(t), c.Runtime(), table, query.Query{Where: "u32 < 4294962398", Agg: []string{"n=count()"}, Workers: workers})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := shared.Explanation; got.Stats != e.Stats || got.Workers != workers || !slices.ContainsFunc(got.Plan, func(s string) bool { return strings.Contains(s, fmt.Sprint("among ", workers, " workers")) }) {
+			t.Errorf("%d workers: %+v, one %+v", workers, got, e)
+		}
 	}
 }
 
@@ -175,6 +185,7 @@ func TestQueryErrors(t *testing.T) {
 		"rows is of kind records":                           ask("rows", query.Query{}),
 		"sum computes with numbers":                         ask("t", query.Query{Agg: []string{"sum(level)"}}),
 		"a condition is true or false":                      ask("t", query.Query{Where: "ms"}),
+		"17 workers: a node's chunks are shared by 1 to 16": ask("t", query.Query{Workers: 17}),
 		"sum() of what?":                                    ask("t", query.Query{Agg: []string{"sum()"}}),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {

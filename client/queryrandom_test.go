@@ -171,7 +171,7 @@ func (m maker) value(depth int) string {
 }
 
 func (m maker) query() query.Query {
-	var q query.Query
+	q := query.Query{Workers: m.IntN(4)}
 	if m.IntN(8) > 0 {
 		q.Where = m.condition(2)
 	}

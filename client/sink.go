@@ -65,7 +65,7 @@ func newSink(ctx context.Context, l *loading) *sink {
 func (s *sink) Create(ctx context.Context, element uint32, sizes []uint64) error {
 	t := s.l.nodes[element]
 	t.sizes = append(t.sizes, sizes...)
-	_, err := ask[control.Nothing](ctx, s.l.c, t.ep, control.CallAlloc, control.AllocRequest{Load: s.l.id, Sizes: sizes, Writable: s.l.spec.Writable})
+	_, err := ask[control.Nothing](ctx, s.l.c, t.ep, control.CallAlloc, control.AllocRequest{Load: s.l.id, Kind: s.l.plan.Kind, Sizes: sizes, Writable: s.l.spec.Writable})
 	return err
 }
 

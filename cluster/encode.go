@@ -17,6 +17,8 @@ const (
 	// columnsVersion is that of tables of kind Columns, which have columns and parts too. Other tables keep the older form, which
 	// older programs read.
 	columnsVersion = 2
+	// fileVersion is that of tables whose windows lie in an Arrow file (Table.File).
+	fileVersion = 3
 	// tableHeadBytes: magic, u16 version, u16 zero, u32 body length, u32 CRC-32C of the body.
 	tableHeadBytes = 16
 	// MaxTableBytes bounds an encoded table: MaxElements shards with all their
@@ -65,7 +67,7 @@ func (t *Table) Encode() ([]byte, error) {
 	}
 	body := b[tableHeadBytes:]
 	copy(b, tableMagic)
-	le.PutUint16(b[4:], versionOf(t.Kind))
+	le.PutUint16(b[4:], versionOf(t))
 	le.PutUint32(b[8:], uint32(len(body)))
 	le.PutUint32(b[12:], castagnoli(body))
 	return b, nil
@@ -104,8 +106,8 @@ func DecodeTable(b []byte) (*Table, error) {
 		return nil, fmt.Errorf("%w: these %d bytes do not start with the magic %q", ErrTable, len(b), tableMagic)
 	}
 	version := le.Uint16(b[4:])
-	if version != tableVersion && version != columnsVersion {
-		return nil, fmt.Errorf("%w: its format is version %d, this program reads versions %d and %d", ErrTable, version, tableVersion, columnsVersion)
+	if version < tableVersion || version > fileVersion {
+		return nil, fmt.Errorf("%w: its format is version %d, this program reads versions %d to %d", ErrTable, version, tableVersion, fileVersion)
 	}
 	if len(b) > MaxTableBytes {
 		return nil, fmt.Errorf("%w: %d bytes, at most %d are allowed", ErrTable, len(b), MaxTableBytes)
@@ -119,8 +121,8 @@ func DecodeTable(b []byte) (*Table, error) {
 	}
 	d := decoder{rest: body, size: len(body)}
 	t := d.table()
-	if version != versionOf(t.Kind) {
-		d.fail("its format is version %d, one of kind %v has version %d", version, t.Kind, versionOf(t.Kind))
+	if want := versionOf(t); version != want {
+		d.fail("its format is version %d, one of kind %v has version %d", version, t.Kind, want)
 	}
 	if d.err == nil && len(d.rest) != 0 {
 		d.fail("%d bytes follow its end", len(d.rest))

@@ -6,10 +6,13 @@ import (
 	"github.com/wherry-fabric/wherry/column"
 )
 
-// versionOf is the version of the encoding that tables of a kind have.
-func versionOf(k Kind) uint16 {
-	if k == Columns {
+// versionOf is the version of the encoding that a table has.
+func versionOf(t *Table) uint16 {
+	switch {
+	case t.Kind == Columns:
 		return columnsVersion
+	case t.File() >= 0:
+		return fileVersion
 	}
 	return tableVersion
 }

@@ -27,9 +27,11 @@ type Kind uint8
 
 const (
 	// Records: window RowsWindow has the rows, one record of the schema
-	// after the other; window HeapWindow the text of Str fields, if there are any.
+	// after the other. Without text they are a column of fixed width, in an Arrow
+	// file (Table.File); otherwise window HeapWindow has the text of Str fields.
 	Records Kind = 1 + iota
-	// CSR: a graph in compressed sparse rows, both ways; a row is a vertex.
+	// CSR: a graph in compressed sparse rows, both ways; a row is a vertex. Its windows
+	// are the buffers of two columns of lists, in an Arrow file (Table.File).
 	CSR
 	// Raw: what the windows hold is between their owner and the functions that
 	// use them; the sharding still says where a row is.
@@ -42,7 +44,11 @@ const (
 // Windows of a Records dataset.
 const (
 	RowsWindow = 0
-	HeapWindow = 1
+	HeapWindow = 1 // of rows with text
+	// Of rows without text: the directory of the column that they are (package dataset/part), and the Arrow file that the rows lie in.
+	RowsDirectory = 1
+	RowsFile      = 2
+	FixedWindows  = 3
 )
 
 // Windows of a CSR dataset. Offsets are of the element's own rows, one more
@@ -56,9 +62,12 @@ const (
 	NamesWindow       = 5 // text
 	GraphWindows      = 6
 	// Of a graph whose edges have weights there are two more.
-	FwdWeightsWindow = 6 // f64, one for each target
+	FwdWeightsWindow = 6 // f64, one for each target; size 0 if edges have no weights
 	RevWeightsWindow = 7
 	WeightedWindows  = 8
+	// The Arrow file that the others lie in. Tables from before there was one have GraphWindows or WeightedWindows.
+	GraphFile        = 8
+	GraphFileWindows = 9
 )
 
 // Windows of each part of a Columns dataset: window PartWindows*i+PartFile is the file of part i.

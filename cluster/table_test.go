@@ -81,12 +81,13 @@ func TestTableGolden(t *testing.T) {
 	columnKey.Sharding = KeyedOf("user id", []uint64{5, 2})
 	raw := &Table{Name: "r", Kind: Raw, Sharding: Sharding{Kind: Cyclic, Elements: 1, Rows: 9}, Rows: 9,
 		Shards: []Shard{{Element: "a", Incarnation: 1, Addrs: []string{"ucx://x"}, Rows: 9}}}
-	for name, tab := range map[string]*Table{"records": logTable(t), "keyed": keyed, "graph": graphTable(t), "raw": raw, "columns": columnTable(t), "columns-keyed": columnKey} {
+	for name, tab := range map[string]*Table{"records": logTable(t), "keyed": keyed, "graph": graphTable(t), "raw": raw, "columns": columnTable(t), "columns-keyed": columnKey,
+		"fixed": fixedTable(t), "lists": listTable(t)} {
 		got, err := tab.Encode()
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		golden.CheckHex(t, filepath.Join("testdata", fmt.Sprintf("table-v%d-%s.hex", versionOf(tab.Kind), name)), got)
+		golden.CheckHex(t, filepath.Join("testdata", fmt.Sprintf("table-v%d-%s.hex", versionOf(tab), name)), got)
 		back, err := DecodeTable(got)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)

@@ -1,6 +1,9 @@
 package cluster
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // validateWindows checks the windows' number and sizes against the rows.
 func (t *Table) validateWindows(s *Shard) error {
@@ -16,19 +19,19 @@ func (t *Table) validateWindows(s *Shard) error {
 		if err != nil {
 			return err
 		}
-		want := 1
+		want := []int{1, FixedWindows} // of old, and now
 		if l.HasStr {
-			want = 2
+			want = []int{2}
 		}
-		if len(s.Windows) != want {
-			return fmt.Errorf("%d windows, records of %s have %d", len(s.Windows), clip(t.Schema.String()), want)
+		if !slices.Contains(want, len(s.Windows)) {
+			return fmt.Errorf("%d windows, records of %s have %d", len(s.Windows), clip(t.Schema.String()), want[len(want)-1])
 		}
 		if rows := s.Rows * uint64(l.Size); size(RowsWindow) != rows {
 			return fmt.Errorf("window %d has %d bytes, %d rows have %d", RowsWindow, size(RowsWindow), s.Rows, rows)
 		}
 	case CSR:
-		if n := len(s.Windows); n != GraphWindows && n != WeightedWindows {
-			return fmt.Errorf("%d windows, a graph has %d, or %d with weights", n, GraphWindows, WeightedWindows)
+		if n := len(s.Windows); n != GraphWindows && n != WeightedWindows && n != GraphFileWindows {
+			return fmt.Errorf("%d windows, a graph has %d", n, GraphFileWindows)
 		}
 		for _, w := range []int{FwdOffsetsWindow, RevOffsetsWindow} {
 			if want := 8 * (s.Rows + 1); size(w) != want {
@@ -38,7 +41,7 @@ func (t *Table) validateWindows(s *Shard) error {
 				return fmt.Errorf("window %d has %d bytes, vertices have 4 each", w+1, size(w+1))
 			}
 		}
-		if len(s.Windows) == WeightedWindows {
+		if len(s.Windows) >= WeightedWindows && size(FwdWeightsWindow)|size(RevWeightsWindow) != 0 {
 			for targets, weights := range map[int]int{FwdTargetsWindow: FwdWeightsWindow, RevTargetsWindow: RevWeightsWindow} {
 				if size(weights) != 2*size(targets) {
 					return fmt.Errorf("window %d has %d bytes, the weights of window %d, with 4 bytes each target, have %d", weights, size(weights), targets, 2*size(targets))
@@ -51,6 +54,30 @@ func (t *Table) validateWindows(s *Shard) error {
 		if size(NameOffsetsWindow) == 0 && size(NamesWindow) != 0 {
 			return fmt.Errorf("window %d has names, window %d no offsets of them", NamesWindow, NameOffsetsWindow)
 		}
+	}
+	n, file := len(t.Shards[0].Windows), t.File()
+	if t.Kind != Raw && len(s.Windows) != n {
+		return fmt.Errorf("%d windows, the first shard has %d", len(s.Windows), n)
+	}
+	if file < 0 {
+		return nil
+	}
+	return validateFile(s, file)
+}
+
+// validateFile checks that a shard's file has room for the windows that lie in it, and is sealed, as is the directory.
+func validateFile(s *Shard, file int) error {
+	all := uint64(0)
+	for i, w := range s.Windows {
+		if w.Writable && (!InFile(i, file) || file == GraphFile) {
+			return fmt.Errorf("window %d is writable: only values of fixed width are", i)
+		}
+		if InFile(i, file) {
+			all += w.Size
+		}
+	}
+	if s.Windows[file].Size <= all {
+		return fmt.Errorf("window %d, an Arrow file, has %d bytes, and the windows in it %d", file, s.Windows[file].Size, all)
 	}
 	return nil
 }

@@ -139,9 +139,10 @@ type BeginReply struct {
 
 // AllocRequest makes the windows of the load's shard, all zeros.
 type AllocRequest struct {
-	Load     LoadID   `json:"load"`
-	Sizes    []uint64 `json:"sizes"`
-	Writable bool     `json:"writable,omitempty"`
+	Load     LoadID       `json:"load"`
+	Kind     cluster.Kind `json:"kind,omitempty"` // with as many windows as its Arrow file's has, they lie in one
+	Sizes    []uint64     `json:"sizes"`
+	Writable bool         `json:"writable,omitempty"`
 }
 
 // FillRequest has the node fetch bytes from the load's staging memory into windows.

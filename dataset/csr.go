@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/dataset/part"
 )
 
 // CSR is a whole graph in memory, in compressed sparse rows: for a loader that
@@ -129,6 +130,9 @@ func PlanCSR(g *CSR, spread Spread) (*Plan, error) {
 	return p, nil
 }
 
+// maxNamesBytes bounds the names of one element: Arrow's text has signed offsets of 32 bits.
+const maxNamesBytes = 1<<31 - 1
+
 func offsetsWindow(dir int) int {
 	return []int{cluster.FwdOffsetsWindow, cluster.RevOffsetsWindow}[dir]
 }
@@ -157,10 +161,7 @@ func (g *graphShape) plan(s cluster.Sharding) (*Plan, error) {
 	p := &Plan{Kind: cluster.CSR, Sharding: s, Rows: g.vertices, Edges: g.edges}
 	for e := range s.Elements {
 		_, n := s.ElementRows(e)
-		sizes := make([]uint64, cluster.GraphWindows, cluster.WeightedWindows)
-		if g.weighted {
-			sizes = sizes[:cluster.WeightedWindows]
-		}
+		sizes := make([]uint64, cluster.GraphFileWindows)
 		sizes[cluster.FwdOffsetsWindow], sizes[cluster.RevOffsetsWindow] = 8*(n+1), 8*(n+1)
 		if g.name != nil {
 			sizes[cluster.NameOffsetsWindow] = 4 * (n + 1)
@@ -182,9 +183,12 @@ func (g *graphShape) plan(s cluster.Sharding) (*Plan, error) {
 		if n > MaxVertexNameBytes {
 			return nil, fmt.Errorf("%w: the name of vertex %d has %d bytes, at most %d are allowed", ErrGraph, v, n, MaxVertexNameBytes)
 		}
-		if sizes[cluster.NamesWindow] += uint64(n); sizes[cluster.NamesWindow] > maxHeapBytes {
-			return nil, fmt.Errorf("%w: the names of element %d have more than %d bytes; spread the graph over more elements", ErrTooLarge, e, uint64(maxHeapBytes))
+		if sizes[cluster.NamesWindow] += uint64(n); sizes[cluster.NamesWindow] > maxNamesBytes {
+			return nil, fmt.Errorf("%w: the names of element %d have more than %d bytes; spread the graph over more elements", ErrTooLarge, e, uint64(maxNamesBytes))
 		}
+	}
+	for _, sizes := range p.Sizes {
+		_, sizes[cluster.GraphFile] = part.Places(sizes[:cluster.GraphFile])
 	}
 	return p, nil
 }

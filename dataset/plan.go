@@ -111,13 +111,10 @@ func (p *Plan) PartsOf(element uint32) []cluster.Part {
 	return p.Parts[element]
 }
 
-// TotalBytes is the size of all windows together.
-func (p *Plan) TotalBytes() uint64 {
-	total := uint64(0)
+// TotalBytes is what all windows hold together.
+func (p *Plan) TotalBytes() (total uint64) {
 	for _, sizes := range p.Sizes {
-		for _, n := range sizes {
-			total += n
-		}
+		total += cluster.DataBytes(p.Kind, sizes)
 	}
 	return total
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/dataset/part"
 	"github.com/wherry-fabric/wherry/schema"
 )
 
@@ -154,7 +155,10 @@ func (sc *recordScan) plan(in Input) (*Plan, error) {
 	for e := range s.Elements {
 		_, n := s.ElementRows(e)
 		sizes := []uint64{n * uint64(sc.layout.Size)}
-		if len(sc.strs) > 0 {
+		if len(sc.strs) == 0 {
+			_, file := part.Places(sizes)
+			sizes = append(sizes, part.FixedDirectoryBytes(n), file)
+		} else {
 			if heaps[e] > maxHeapBytes {
 				return nil, fmt.Errorf("%w: element %d would hold %d bytes of text; rows refer to it with 32 bits, so spread the rows over more elements", ErrTooLarge, e, heaps[e])
 			}
@@ -179,10 +183,14 @@ func (sc *recordScan) fill(ctx context.Context, in Input, p *Plan, sink Sink) er
 	}
 	defer pass.stream.Close()
 	var writers [][]*windowWriter
-	buffer := bufferFor(len(p.Sizes) * len(p.Sizes[0]))
+	windows := 1 // that are written here: the node writes what is around them
+	if len(sc.strs) > 0 {
+		windows = 2
+	}
+	buffer := bufferFor(len(p.Sizes) * windows)
 	for e, sizes := range p.Sizes {
 		writers = append(writers, nil)
-		for w, n := range sizes {
+		for w, n := range sizes[:windows] {
 			writers[e] = append(writers[e], newWindowWriter(sink, uint32(e), w, n, buffer))
 		}
 	}

@@ -37,6 +37,7 @@ type Root struct {
 	// table it is this element itself.
 	To      *fabric.Endpoint
 	Element uint32
+	Worker  uint8 // of the element's, if it has several (Options.Workers)
 	Payload []byte
 }
 
@@ -47,6 +48,9 @@ type Options struct {
 	Hops     uint16
 	Branches uint32        // at most so many branches in all; the runtime's limit at once if 0
 	Trace    *travel.Trace // W3C trace context to take along
+	// Workers is how many of the invocation's branches run at once at each element, each with scratch of its own: of a function that
+	// starts by chunk (image.StartChunk). 0 means one. An element lets no more of them work at once than its own bound (Config.Limits.Workers).
+	Workers uint8
 }
 
 // ErrRanges says that a function whose manifest asks for ranges of rows cannot
@@ -197,6 +201,9 @@ func (f *Function) start(ctx context.Context, fut *Future, roots []Root, o Optio
 	if ctx.Err() != nil {
 		return f.startError(roots, context.Cause(ctx))
 	}
+	if err := f.checkWorkers(&o); err != nil {
+		return f.startError(roots, err)
+	}
 	fut.function = f.img.Name()
 	full, err := f.tryStart(ctx, fut, roots, o)
 	if err == nil {
@@ -310,7 +317,7 @@ func (f *Function) tryStart(ctx context.Context, fut *Future, roots []Root, o Op
 	}
 	now := travel.Instant(rt.layer.RecentNow())
 	a := &rt.args
-	*a = travel.StartArgs{Binding: f.binding, Roots: a.Roots[:0], Hops: o.Hops, Branches: o.Branches, Stateful: f.stateful, Trace: o.Trace,
+	*a = travel.StartArgs{Binding: f.binding, Roots: a.Roots[:0], Hops: o.Hops, Branches: o.Branches, Stateful: f.stateful, Workers: o.Workers, Trace: o.Trace,
 		Deadline: now + travel.Instant(defaultTime), Partly: len(roots) > 1, Sent: fut.sent}
 	if a.Hops == 0 && f.stateful {
 		a.Hops = travel.MaxHops
@@ -325,7 +332,7 @@ func (f *Function) tryStart(ctx context.Context, fut *Future, roots []Root, o Op
 				return nil, err
 			}
 		}
-		a.Roots = append(a.Roots, travel.Root{To: to, Payload: roots[i].Payload})
+		a.Roots = append(a.Roots, travel.Root{To: to, Worker: roots[i].Worker, Payload: roots[i].Payload})
 	}
 	if fut.sent > 0 {
 		return f.resume(now, fut, a)

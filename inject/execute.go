@@ -276,8 +276,9 @@ func (rt *Runtime) openWindows(b *bound) (windows []abi.Window, err error) {
 		b.self = b.table.IndexOf(rt.el.Incarnation())
 	}
 	if b.self >= 0 {
+		file := b.table.File()
 		for i, w := range b.table.Shards[b.self].Windows {
-			if w.Size == 0 {
+			if w.Size == 0 || i == file || file == cluster.RowsFile && i == cluster.RowsDirectory && w.Key.IsZero() {
 				windows = append(windows, abi.Window{FD: -1})
 				b.windows = append(b.windows, windowAccess{})
 				continue

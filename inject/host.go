@@ -12,6 +12,7 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/travel"
 )
 
@@ -23,6 +24,8 @@ type host struct {
 	payload   []byte
 	bound     *bound
 	principal string
+	worker    uint8 // which the run is of so many that its element has of the invocation
+	workers   uint8
 	instance  abi.Instance
 	held      *held
 	place     abi.Place         // waited for, and not used yet
@@ -89,6 +92,7 @@ func (rt *Runtime) equip(h *host, run *travel.Run) *host {
 	h.run, h.payload, h.deadline = run, run.Payload, run.Deadline()
 	run.User = h
 	h.principal = rt.principal(run)
+	h.worker, h.workers = run.Worker()
 	states, _ := run.State().(*held)
 	if state := states.of(run.Binding().What); state != nil {
 		h.held, h.bound = state, state.bound
@@ -187,17 +191,6 @@ func (h *host) Tick() error {
 	return nil
 }
 
-// Self is this element's index in the table; 0 without one.
-func (h *host) Self() uint32 { return uint32(max(h.bound.self, 0)) }
-
-// Elements is how many elements the table has; 1 without one.
-func (h *host) Elements() uint32 {
-	if h.bound.table == nil {
-		return 1
-	}
-	return uint32(len(h.bound.table.Shards))
-}
-
 // dataset is the table of a dataset that a host call names; nil if there is none of that number.
 func (h *host) dataset(call string, dataset uint32) *cluster.Table {
 	t := h.bound.table
@@ -219,7 +212,7 @@ func (h *host) ShardRows(dataset, element uint32) (first, count uint64, st abi.S
 	if t == nil {
 		return 0, 0, abi.ErrArgument
 	}
-	first, count, ranges, ok := t.Range(element)
+	first, count, ranges, ok := t.Range(h.element(element))
 	switch {
 	case !ok:
 		return 0, 0, h.told("shard_rows", abi.ErrArgument)
@@ -233,7 +226,7 @@ func (h *host) ShardRows(dataset, element uint32) (first, count uint64, st abi.S
 
 // Range is ShardRows of dataset 0 for the engine's own use.
 func (h *host) Range(element uint32) (first, count uint64, ok bool) {
-	if h.bound.table == nil {
+	if h.bound.table == nil || h.bound.code.img.Call().Start == image.StartChunk { // whose elements differ from call to call
 		return 0, 0, false
 	}
 	first, count, ranges, ok := h.bound.table.Range(element)
@@ -250,7 +243,7 @@ func (h *host) Owner(dataset uint32, row uint64) (element uint32, local uint64, 
 	if !ok {
 		return 0, 0, h.told("owner", abi.ErrArgument)
 	}
-	return element, local, abi.OK
+	return element * uint32(h.workers), local, abi.OK
 }
 
 // Row says which row an element has at an index.
@@ -259,7 +252,7 @@ func (h *host) Row(dataset, element uint32, local uint64) (row uint64, st abi.St
 	if t == nil {
 		return 0, abi.ErrArgument
 	}
-	row, ok := t.Row(element, local)
+	row, ok := t.Row(h.element(element), local)
 	if !ok {
 		return 0, h.told("row", abi.ErrArgument)
 	}
@@ -408,15 +401,15 @@ func (h *host) OverLimit(field string, limit, ceiling uint64) {
 	}
 }
 
-// peer resolves an element's index to its endpoint's number. mu is held.
-func (h *host) peer(element uint32) (travel.Peer, abi.Status) {
+// peerOf resolves an element, which the function calls by a number. mu is held.
+func (h *host) peerOf(element, number uint32) (travel.Peer, abi.Status) {
 	b, rt := h.bound, h.rt
 	if element >= uint32(len(b.peers)) {
 		if b.table == nil && element == 0 {
 			return travel.Self, abi.OK
 		}
 		h.told("", abi.ErrArgument)
-		h.lastError = fmt.Sprintf("there is no element %d, only %d of them", element, h.Elements())
+		h.lastError = fmt.Sprintf("there is no element %d, only %d of them", number, h.Elements())
 		return 0, abi.ErrArgument
 	}
 	if int(element) == b.self {
@@ -585,7 +578,7 @@ func (h *host) Onward(element uint32, payload []byte) abi.Status {
 
 // forward moves the branch on, to a peer, as a run of b (nil: the same); err is travel's. mu is held.
 func (h *host) forward(now travel.Instant, b *travel.Binding, element uint32, payload []byte) (to travel.Peer, st abi.Status, err error) {
-	n, st := h.peer(element)
+	n, worker, st := h.peer(element)
 	if st != abi.OK {
 		h.lastCall = "forward"
 		return n, st, nil
@@ -593,7 +586,7 @@ func (h *host) forward(now travel.Instant, b *travel.Binding, element uint32, pa
 	if n == travel.Self {
 		payload = append([]byte(nil), payload...)
 	}
-	err = h.rt.core.ForwardAs(now, h.run, n, b, payload)
+	err = h.rt.core.ForwardAs(now, h.run, n, worker, b, payload)
 	h.over = h.run.Ended()
 	return n, h.status("forward", err), err
 }
@@ -621,7 +614,7 @@ func (h *host) fork(b *travel.Binding, element uint32, payload []byte) (to trave
 	rt := h.rt
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	n, st := h.peer(element)
+	n, worker, st := h.peer(element)
 	if st != abi.OK {
 		h.lastCall = "fork"
 		return n, st, nil
@@ -629,7 +622,7 @@ func (h *host) fork(b *travel.Binding, element uint32, payload []byte) (to trave
 	if n == travel.Self {
 		payload = append([]byte(nil), payload...)
 	}
-	_, err = rt.core.Fork(h.time(), h.run, n, b, payload)
+	_, err = rt.core.ForkAs(h.time(), h.run, n, worker, b, payload)
 	h.over = h.run.Ended()
 	return n, h.status("fork", err), err
 }
@@ -645,7 +638,7 @@ func (h *host) count(st abi.Status, data []byte) {
 // status, which call is told. A remote one's rights and range its owner checks.
 func (h *host) window(call string, element, window uint32, offset uint64, n int, need fabric.Rights) (local []byte, remote *fabric.Remote, st abi.Status) {
 	b := h.bound
-	if b.table == nil || element >= uint32(len(b.table.Shards)) {
+	if element = h.element(element); b.table == nil || element >= uint32(len(b.table.Shards)) {
 		return nil, nil, h.told(call, abi.ErrArgument)
 	}
 	shard := &b.table.Shards[element]

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -200,6 +201,9 @@ func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 	cfg.Travel.Running = cfg.Running
 	if cfg.Travel.Peers == 0 { // all endpoints that there can be, and those that are on their way out
 		cfg.Travel.Peers = min(el.Limits().Endpoints+sparePeers, travel.MaxPeers)
+	}
+	if cfg.Travel.Workers == 0 { // of which each is on a core of its own
+		cfg.Travel.Workers = min(runtime.GOMAXPROCS(0), travel.MaxWorkers)
 	}
 	var err error
 	rt.core, err = travel.New(travel.Config{Self: uint64(el.Incarnation()), Name: el.Name(), HashSeed: rand.Uint64(),

@@ -52,7 +52,7 @@ func (rt *Runtime) leave(h *host) bool {
 		if !rt.core.Answer(h.run, h.reply, h.replied) {
 			return false
 		}
-	} else if n, st := h.peer(h.to); st != abi.OK || n == travel.Self || !rt.core.Onward(now, h.run, n, h.onward) {
+	} else if n, _, st := h.peer(h.to); st != abi.OK || n == travel.Self || !rt.core.Onward(now, h.run, n, h.onward) {
 		return false
 	}
 	b := h.bound

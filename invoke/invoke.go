@@ -188,7 +188,7 @@ func (r *Request) checkKind() error {
 	switch {
 	case m.Windows[0].Name == graphWindow && !graph:
 		return fmt.Errorf("%w: %s needs a graph; %s holds records (wherry mem load --format edges makes a graph)", ErrRequest, m.Name, r.Table.Name)
-	case graph && len(m.Windows) > cluster.FwdWeightsWindow && len(r.Table.Shards) > 0 && len(r.Table.Shards[0].Windows) < cluster.WeightedWindows:
+	case graph && len(m.Windows) > cluster.FwdWeightsWindow && !r.Table.Weighted():
 		return fmt.Errorf("%w: %s needs a graph whose edges have weights; those of %s have none (wherry mem load --format edges --weights)", ErrRequest, m.Name, r.Table.Name)
 	case want == "":
 		return nil
@@ -273,11 +273,17 @@ func (r *Request) roots(payload []byte) ([]inject.Root, error) {
 		}
 		return []inject.Root{{Element: e, Payload: payload}}, nil
 	}
-	roots := make([]inject.Root, len(r.Table.Shards))
+	return r.every(payload), nil
+}
+
+// every starts the call on all elements, as each of their workers.
+func (r *Request) every(payload []byte) []inject.Root {
+	workers := max(int(r.Options.Workers), 1)
+	roots := make([]inject.Root, len(r.Table.Shards)*workers)
 	for i := range roots {
-		roots[i] = inject.Root{Element: uint32(i), Payload: payload}
+		roots[i] = inject.Root{Element: uint32(i / workers), Worker: uint8(i % workers), Payload: payload}
 	}
-	return roots, nil
+	return roots
 }
 
 // ownerRow reads where a function starts from its payload, which checkRecord has seen.

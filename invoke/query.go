@@ -23,6 +23,8 @@ import (
 type Explanation struct {
 	Plan   []string `json:"plan"`   // steps, and where each is done
 	Pushed []string `json:"pushed"` // comparisons that keep chunks from being read
+	// Workers is how many workers each node had, as far as it let them work at once.
+	Workers int `json:"workers"`
 	query.Stats
 	BytesMoved uint64  `json:"bytes_moved"` // answers of the elements
 	NodeMs     float64 `json:"node_ms"`     // until the last of them was there
@@ -37,7 +39,7 @@ type Found struct {
 	Explanation Explanation
 }
 
-// Query asks a dataset of kind columns: the ready function query filters, groups and adds up where the columns lie, and what the
+// Query asks a dataset of columns, or of rows of one value (cluster.Table.Readable): the ready function query filters, groups and adds up where the columns lie, and what the
 // elements answer is put together here.
 func Query(ctx context.Context, rt *inject.Runtime, table *cluster.Table, q query.Query) (*Found, error) {
 	return find(ctx, rt, Request{Table: table}, q)
@@ -46,10 +48,14 @@ func Query(ctx context.Context, rt *inject.Runtime, table *cluster.Table, q quer
 // find asks the request's table; the request has no image and no payload yet.
 func find(ctx context.Context, rt *inject.Runtime, r Request, q query.Query) (*Found, error) {
 	table := r.Table
-	if table.Kind != cluster.Columns {
+	columns, ok := table.Readable()
+	if !ok {
 		return nil, fmt.Errorf("%w: a query reads columns; %s is of kind %v: count, countby and sum answer for records (wherry fn run), and a Parquet file is loaded as columns", ErrRequest, table.Name, table.Kind)
 	}
-	p, err := query.Make(q, table.Columns)
+	if n := len(table.Schema.Fields); n > 1 {
+		return nil, fmt.Errorf("%w: a query reads columns; the rows of %s are C structs of %d fields, one column of %v: load the file as columns (wherry mem load without --schema), or ask it by fn run", ErrRequest, table.Name, n, columns[0].Type)
+	}
+	p, err := query.Make(q, columns)
 	if err != nil {
 		return nil, fmt.Errorf("query %s: %w", table.Name, err)
 	}
@@ -63,7 +69,7 @@ func find(ctx context.Context, rt *inject.Runtime, r Request, q query.Query) (*F
 	if r.Image, err = xrdma.Lookup("query"); err != nil {
 		return nil, err
 	}
-	r.Payload = program
+	r.Payload, r.Options.Workers = program, uint8(p.Workers())
 	asked, err := asked(table, p)
 	if err != nil {
 		return nil, err
@@ -74,13 +80,13 @@ func find(ctx context.Context, rt *inject.Runtime, r Request, q query.Query) (*F
 	if err != nil {
 		return nil, err
 	}
-	found := &Found{Columns: p.Columns(), Explanation: Explanation{Plan: slices.Concat(whoIsAsked(table, asked), p.Steps()), Pushed: p.Pushed()}}
+	found := &Found{Columns: p.Columns(), Explanation: Explanation{Plan: slices.Concat(whoIsAsked(table, asked), p.Steps()), Pushed: p.Pushed(), Workers: p.Workers()}}
 	found.Explanation.NodeMs = milliseconds(time.Since(start))
 	start = time.Now()
 	m := p.Merge()
 	answers := byBranch(res)
-	if len(answers) != len(asked.Shards) { // each has one, if only to say that it ends
-		return nil, fmt.Errorf("query %s: %w: %d elements of %d answered", table.Name, query.ErrAnswer, len(answers), len(asked.Shards))
+	if n := len(asked.Shards) * p.Workers(); len(answers) != n { // each has one, if only to say that it ends
+		return nil, fmt.Errorf("query %s: %w: %d of %d answers came", table.Name, query.ErrAnswer, len(answers), n)
 	}
 	for _, answer := range answers {
 		found.Explanation.BytesMoved += uint64(len(answer))
@@ -128,7 +134,7 @@ func whoIsAsked(all, asked *cluster.Table) []string {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// everywhere runs a function on all of a table's elements and waits for what they reply.
+// everywhere runs a function on all of a table's elements, with as many workers as the options say, and waits for what they reply.
 func everywhere(ctx context.Context, rt *inject.Runtime, r *Request) (*inject.Result, error) {
 	if err := r.checkRights(); err != nil {
 		return nil, err
@@ -138,11 +144,7 @@ func everywhere(ctx context.Context, rt *inject.Runtime, r *Request) (*inject.Re
 		return nil, err
 	}
 	defer f.Close()
-	roots := make([]inject.Root, len(r.Table.Shards))
-	for i := range roots {
-		roots[i] = inject.Root{Element: uint32(i), Payload: r.Payload}
-	}
-	fut, err := f.Start(ctx, roots, r.Options)
+	fut, err := f.Start(ctx, r.every(r.Payload), r.Options)
 	if err != nil {
 		return nil, err
 	}

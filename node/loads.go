@@ -82,7 +82,7 @@ func (n *Node) alloc(_ context.Context, c *rpc.Call, req *control.AllocRequest) 
 		return nil, err
 	}
 	defer n.data.leave(l)
-	return &control.Nothing{}, n.data.alloc(l, req.Sizes, req.Writable)
+	return &control.Nothing{}, n.data.alloc(l, req.Kind, req.Sizes, req.Writable)
 }
 
 // fill fetches bytes from the client's memory: the node decides when, so that
@@ -131,7 +131,7 @@ func fillRanges(windows []window, pieces []control.Piece) (ranges []control.Rang
 		if total += p.Size; p.Size > maxFillBytes || total > maxFillBytes {
 			return nil, 0, fmt.Errorf("%w: more than %d bytes to fetch at once", control.ErrRequest, maxFillBytes)
 		}
-		ranges = append(ranges, control.Range{Dst: w.seg.Bytes()[p.Offset : p.Offset+p.Size], Offset: p.From})
+		ranges = append(ranges, control.Range{Dst: w.memory()[p.Offset : p.Offset+p.Size], Offset: p.From})
 	}
 	return ranges, total, nil
 }
@@ -169,7 +169,7 @@ func (n *Node) file(ctx context.Context, c *rpc.Call, req *control.FileRequest) 
 	if err != nil {
 		return nil, err
 	}
-	sink := &shardSink{n: n, l: l, writable: req.Writable}
+	sink := &shardSink{n: n, l: l, kind: plan.Kind, writable: req.Writable}
 	defer sink.unpin()
 	if req.DryRun {
 		err = plan.Fill(ctx, dataset.Discard{})
@@ -188,13 +188,14 @@ func (n *Node) file(ctx context.Context, c *rpc.Call, req *control.FileRequest) 
 type shardSink struct {
 	n        *Node
 	l        *load
+	kind     cluster.Kind
 	writable bool
 	windows  []window // pinned
 }
 
 // Create makes the windows.
 func (s *shardSink) Create(_ context.Context, _ uint32, sizes []uint64) error {
-	if err := s.n.data.alloc(s.l, sizes, s.writable); err != nil {
+	if err := s.n.data.alloc(s.l, s.kind, sizes, s.writable); err != nil {
 		return err
 	}
 	windows, err := s.n.data.pin(s.l)
@@ -214,8 +215,7 @@ func (s *shardSink) WriteAt(_ context.Context, element uint32, window int, p []b
 
 // Memory is a window.
 func (s *shardSink) Memory(_ uint32, window int) []byte {
-	w := s.windows[window]
-	return w.seg.Bytes()[:w.size]
+	return s.windows[window].memory()
 }
 
 func (s *shardSink) unpin() { unpin(s.windows) }
@@ -248,6 +248,9 @@ func (n *Node) prepare(_ context.Context, c *rpc.Call, req *control.PrepareReque
 	if err := n.checkParts(l, t, &t.Shards[i]); err != nil {
 		return nil, err
 	}
+	if err := n.writeFile(l, t, &t.Shards[i]); err != nil {
+		return nil, err
+	}
 	return &control.Nothing{}, n.data.prepare(l, t, t.Shards[i].Windows)
 }
 
@@ -266,8 +269,8 @@ func (s *store) prepare(l *load, t *cluster.Table, windows []cluster.Window) err
 		return fmt.Errorf("%w: it has %d windows here, the load %d", cluster.ErrTable, len(windows), len(l.windows))
 	}
 	for i, w := range windows {
-		if have := l.windows[i]; w.Size != have.size || w.Writable != (have.seg.Kind() == fabric.Writable) {
-			return fmt.Errorf("%w: window %d has %d bytes (writable: %v), the load's %d bytes (%v)", cluster.ErrTable, i, w.Size, w.Writable, have.size, have.seg.Kind())
+		if have := l.windows[i]; w.Size != have.size || w.Writable != have.writable {
+			return fmt.Errorf("%w: window %d has %d bytes (writable: %v), the load's %d bytes (%v)", cluster.ErrTable, i, w.Size, w.Writable, have.size, have.writable)
 		}
 	}
 	l.table, l.state = t.WithoutKeys(), loadPrepared

@@ -500,7 +500,7 @@ func TestFillRanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	windows := []window{{seg, 1000}}
+	windows := []window{{seg: seg, size: 1000}}
 	ranges, total, err := fillRanges(windows, []control.Piece{{Offset: 990, From: 5, Size: 10}, {Size: 1000}})
 	if err != nil || total != 1010 || len(ranges) != 2 || len(ranges[0].Dst) != 10 || ranges[0].Offset != 5 {
 		t.Errorf("%v, %d, %v", ranges, total, err)
@@ -513,7 +513,7 @@ func TestFillRanges(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	windows[0] = window{seg, 1 << 20}
+	windows[0] = window{seg: seg, size: 1 << 20}
 	large := make([]control.Piece, maxFillBytes>>20+1)
 	for i := range large {
 		large[i].Size = 1 << 20

@@ -9,6 +9,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/dataset/part"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/internal/share"
 	"github.com/wherry-fabric/wherry/pool/component"
@@ -67,10 +68,30 @@ type load struct {
 	remote  *fabric.Remote // of staging
 }
 
-// window is one segment and how much of it the dataset uses.
+// window is a segment and how much of it the dataset uses, or a range of the segment of another window: its Arrow file's.
 type window struct {
-	seg  *fabric.Segment
-	size uint64
+	seg      *fabric.Segment
+	at, size uint64
+	inFile   bool
+	writable bool // by whoever has the right
+}
+
+// memory is the window's part of its segment.
+func (w *window) memory() []byte { return w.seg.Bytes()[w.at : w.at+w.size] }
+
+// key makes a key to the window, and to the rest of its last page: functions map whole pages.
+func (w *window) key() (fabric.Key, error) {
+	rights := fabric.RightRead
+	if w.writable {
+		rights = fabric.RightsAll
+	}
+	switch {
+	case !w.inFile:
+		return w.seg.Key(rights)
+	case w.size == 0: // it has a key all the same
+		return w.seg.KeyRange(0, 1, fabric.RightRead)
+	}
+	return w.seg.KeyRange(w.at, uint64(wholeBytes(w.size)), rights)
 }
 
 // shard is what this node holds of a dataset.
@@ -164,39 +185,40 @@ func wholeBytes(size uint64) int64 {
 	return int64((max(size, 1) + fabric.SegmentAlign - 1) &^ (fabric.SegmentAlign - 1))
 }
 
-// alloc makes windows of a load, all zeros, behind those that it has.
-func (s *store) alloc(l *load, sizes []uint64, writable bool) error {
+// alloc makes windows of a load, all zeros, behind those that it has. Where the kind has an Arrow file, that is one segment with the windows in it.
+func (s *store) alloc(l *load, kind cluster.Kind, sizes []uint64, writable bool) error {
 	if len(sizes) == 0 {
 		return fmt.Errorf("%w: 0 windows, a shard has 1 to %d", control.ErrRequest, cluster.MaxWindows)
 	}
-	need := component.Charge{What: fmt.Sprintf("the shard of %q", l.name), Lent: component.Lent{Files: len(sizes)}}
-	for _, n := range sizes {
+	file := cluster.FileOf(kind, len(sizes))
+	if writable && kind == cluster.CSR {
+		return fmt.Errorf("%w: a graph is lists, which are sealed: load it without --writable; values of fixed width can be written", control.ErrRequest)
+	}
+	need := component.Charge{What: fmt.Sprintf("the shard of %q", l.name)}
+	for i, n := range sizes {
 		if n > cluster.MaxWindowBytes {
 			return fmt.Errorf("%w: a window of %d bytes, at most %d are allowed", control.ErrRequest, n, uint64(cluster.MaxWindowBytes))
 		}
-		need.Bytes += wholeBytes(n)
+		if !cluster.InFile(i, file) {
+			need.Bytes, need.Files = need.Bytes+wholeBytes(n), need.Files+1
+		}
+	}
+	made, err := windowsOf(sizes, file, writable)
+	if err != nil {
+		return err
 	}
 	if err := s.reserve(l, need); err != nil {
 		return err
 	}
-	kind := fabric.Sealed
-	if writable {
-		kind = fabric.Writable
-	}
-	made := make([]window, 0, len(sizes))
-	for _, n := range sizes {
-		seg, err := s.el.NewSegment(max(n, 1), kind)
-		if err != nil {
-			closeAll(made)
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if s.loads[l.id] == l { // else abort has given it back
-				s.account.Release(need)
-				l.charge.Bytes, l.charge.Files = l.charge.Bytes-need.Bytes, l.charge.Files-need.Files
-			}
-			return err
+	if err := s.fillIn(made, file, writable); err != nil {
+		closeAll(made)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.loads[l.id] == l { // else abort has given it back
+			s.account.Release(need)
+			l.charge.Bytes, l.charge.Files = l.charge.Bytes-need.Bytes, l.charge.Files-need.Files
 		}
-		made = append(made, window{seg, n})
+		return err
 	}
 	s.mu.Lock()
 	gone := s.loads[l.id] != l // given up meanwhile
@@ -207,6 +229,55 @@ func (s *store) alloc(l *load, sizes []uint64, writable bool) error {
 	if gone {
 		closeAll(made)
 		return fmt.Errorf("%w: load %s was given up", control.ErrLoad, l.id)
+	}
+	return nil
+}
+
+// windowsOf are windows of these sizes without memory; those in the file have their places.
+func windowsOf(sizes []uint64, file int, writable bool) ([]window, error) {
+	made := make([]window, len(sizes))
+	var at []uint64
+	if file >= 0 {
+		var inside []uint64
+		for i := range file {
+			if cluster.InFile(i, file) {
+				inside = append(inside, sizes[i])
+			}
+		}
+		var want uint64
+		if at, want = part.Places(inside); sizes[file] != want {
+			return nil, fmt.Errorf("%w: an Arrow file of %d bytes, with these windows it has %d", control.ErrRequest, sizes[file], want)
+		}
+	}
+	for i, n := range sizes {
+		made[i] = window{size: n, writable: writable && file < 0}
+		if cluster.InFile(i, file) {
+			made[i].at, made[i].inFile, made[i].writable = at[i], true, writable
+		}
+	}
+	return made, nil
+}
+
+// fillIn gives windows their segments: those in the file have the file's.
+func (s *store) fillIn(made []window, file int, writable bool) error {
+	for i := range made {
+		if made[i].inFile {
+			continue
+		}
+		kind := fabric.Sealed
+		if made[i].writable || i == file && writable {
+			kind = fabric.Writable
+		}
+		seg, err := s.el.NewSegment(max(made[i].size, 1), kind)
+		if err != nil {
+			return err
+		}
+		made[i].seg = seg
+	}
+	for i := range made {
+		if made[i].inFile {
+			made[i].seg = made[file].seg
+		}
 	}
 	return nil
 }
@@ -236,7 +307,9 @@ func (s *store) unreserve(c *component.Charge) {
 
 func closeAll(windows []window) {
 	for _, w := range windows {
-		w.seg.Close()
+		if w.seg != nil { // several may be of one
+			w.seg.Close()
+		}
 	}
 }
 
@@ -300,7 +373,7 @@ func (s *store) commit(l *load, publish func() error) error {
 		return fmt.Errorf("%w: load %s of %q was given up", control.ErrLoad, l.id, l.name)
 	}
 	sh := &shard{name: l.name, version: l.table.Version, windows: l.windows, charge: l.charge, given: map[string]*given{}}
-	sh.writable = len(l.windows) > 0 && l.windows[0].seg.Kind() == fabric.Writable
+	sh.writable = len(l.windows) > 0 && l.windows[0].writable
 	old := s.shards[l.name]
 	err := s.addTo(sh, l, old)
 	if err == nil {
@@ -329,12 +402,8 @@ func (s *store) commit(l *load, publish func() error) error {
 
 // makeRoot makes the keys that all others are narrowed from.
 func (sh *shard) makeRoot() error {
-	rights := fabric.RightRead
-	if sh.writable {
-		rights = fabric.RightsAll
-	}
 	for _, w := range sh.windows[len(sh.root):] {
-		k, err := w.seg.Key(rights)
+		k, err := w.key()
 		if err != nil {
 			return err
 		}
@@ -376,7 +445,11 @@ func (s *store) keys(name string, version uint64, who cluster.Principal, may fun
 	}
 	had := len(keys)
 	for _, k := range sh.root[had:] {
-		n, err := s.el.Narrow(k, 0, k.Size, rights)
+		if rights&k.Rights == 0 { // what is around the values can be read only
+			keys = append(keys, fabric.Key{})
+			continue
+		}
+		n, err := s.el.Narrow(k, 0, k.Size, rights&k.Rights)
 		if err != nil {
 			s.revoke(keys[had:])
 			return nil, 0, err

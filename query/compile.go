@@ -71,7 +71,7 @@ func (p *Plan) Program() ([]byte, error) {
 	}
 	b = le.AppendUint64(b, limit)
 	b = le.AppendUint32(b, uint32(len(c.text)))
-	b = le.AppendUint32(b, 0)
+	b = le.AppendUint32(b, uint32(p.Workers()))
 	for _, part := range [][]byte{c.consts, filter, c.code, keys, states, outputs, order} {
 		b = append(b, part...)
 	}
@@ -289,6 +289,9 @@ func (p *Plan) Pushed() []string {
 // Steps says in words what is done where.
 func (p *Plan) Steps() []string {
 	out := []string{fmt.Sprintf("nodes: read %q", p.Reads())}
+	if n := p.Workers(); n > 1 {
+		out = append(out, fmt.Sprintf("nodes: share the chunks among %d workers, which do the rest as nodes of their own", n))
+	}
 	if p.where != nil {
 		out = append(out, "nodes: keep rows where "+p.query.Where)
 	}

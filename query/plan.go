@@ -24,7 +24,12 @@ type Query struct {
 	Agg    []string `json:"agg,omitempty"`    // NAME=FUNCTION(EXPRESSION), or without NAME=
 	Order  []string `json:"order,omitempty"`  // names of what comes out, with - before one for the greatest first
 	Limit  uint64   `json:"limit,omitempty"`  // 0: none
+	// Workers is how many of each node's workers share its chunks, each on a core if the node lets them (node.Config.Workers); 0: one.
+	Workers int `json:"workers,omitempty"`
 }
+
+// MaxWorkers is how many workers a query may have at each node.
+const MaxWorkers = 16
 
 // Functions that aggregate. Their numbers are those of the query function's states.
 const (
@@ -94,6 +99,9 @@ type ordering struct {
 // Make checks a query against a dataset's columns.
 func Make(q Query, columns column.Schema) (*Plan, error) {
 	p := &Plan{query: q, columns: columns, rows: len(q.Group) == 0 && len(q.Agg) == 0}
+	if q.Workers < 0 || q.Workers > MaxWorkers {
+		return nil, fmt.Errorf("%w: %d workers: a node's chunks are shared by 1 to %d of them", ErrQuery, q.Workers, MaxWorkers)
+	}
 	var err error
 	if q.Where != "" {
 		if p.where, err = expr.Condition(q.Where, columns); err != nil {
@@ -301,6 +309,9 @@ func (p *Plan) Columns() column.Schema {
 	}
 	return out
 }
+
+// Workers is how many workers each node has for the query.
+func (p *Plan) Workers() int { return max(p.query.Workers, 1) }
 
 // Reads are the names of the columns that the query reads.
 func (p *Plan) Reads() []string {

@@ -179,6 +179,8 @@ func startText(m image.Manifest) string {
 	switch m.Start {
 	case image.StartEvery:
 		return "every"
+	case image.StartChunk:
+		return "every, and several workers there"
 	case image.StartOwner:
 		return "the owner of row " + m.OwnerParam + "'s"
 	}

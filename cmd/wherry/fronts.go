@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/wherry-fabric/wherry/device/nbd"
-	"github.com/wherry-fabric/wherry/device/nvme"
 	"github.com/wherry-fabric/wherry/device/nvme/guest"
 	"github.com/wherry-fabric/wherry/device/nvme/host"
 	"github.com/wherry-fabric/wherry/device/vfiouser"
@@ -37,13 +36,15 @@ func (f nbdFront) serve(ctx context.Context, l net.Listener, lease *host.Lease, 
 	if err != nil {
 		return err
 	}
-	s := nbd.New(d, lease.Name(), slog.New(slog.NewTextHandler(f.a.err, nil)))
-	s.Errno = errnoOf
-	if err := up(nbdURL(l.Addr(), lease.Name())); err != nil {
+	s, err := nbd.New(d, lease.Name(), slog.New(slog.NewTextHandler(f.a.err, nil)))
+	if err != nil {
 		return err
 	}
 	defer context.AfterFunc(ctx, s.Close)()
 	defer s.Close()
+	if err := up(nbdURL(l.Addr(), lease.Name())); err != nil {
+		return err
+	}
 	return s.Serve(l)
 }
 
@@ -52,23 +53,6 @@ func nbdURL(addr net.Addr, name string) string {
 		return "nbd+unix:///" + name + "?socket=" + addr.String()
 	}
 	return "nbd://" + addr.String() + "/" + name
-}
-
-// errnoOf is NBD's number for what a drive refused.
-func errnoOf(err error) uint32 {
-	var refused *host.StatusError
-	if !errors.As(err, &refused) {
-		return nbd.ErrnoIO
-	}
-	switch refused.Status {
-	case nvme.StatusCapacity:
-		return nbd.ErrnoNoSpace
-	case nvme.StatusProtected:
-		return nbd.ErrnoPermission
-	case nvme.StatusLBA, nvme.StatusField:
-		return nbd.ErrnoInvalid
-	}
-	return nbd.ErrnoIO
 }
 
 // guestFront serves to a virtual machine.

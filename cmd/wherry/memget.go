@@ -35,7 +35,7 @@ func (a *app) memGetCommand() *cobra.Command {
 	p := cmd.Flags()
 	p.Uint64Var(&g.options.First, "first", 0, "number of the first row, from 0")
 	p.Uint64Var(&g.options.Count, "count", 0, "rows to read, 0 for all that follow")
-	p.StringVar(&g.format, "format", "csv", "csv, json, ndjson or table; arrow (a stream) or parquet of columns, raw of records")
+	p.StringVar(&g.format, "format", "csv", "csv, json, ndjson or table; arrow (a stream), parquet; raw of records")
 	p.StringVar(&g.out, "out", "-", "file to write, - for standard output")
 	p.IntVar(&g.element, "element", -1, "number of an element, from 0: write one of its windows, byte by byte, instead of rows (-1: rows)")
 	p.IntVar(&g.window, "window", 0, "with --element: number of the window, from 0")
@@ -87,15 +87,22 @@ func (g *memGet) write(ctx context.Context, c *client.Client, name string, w io.
 	if err != nil {
 		return err
 	}
-	if r.Table.Kind == cluster.Columns {
+	arrow := g.format == string(batch.Arrow) || g.format == string(batch.Parquet)
+	if _, is := r.Table.Readable(); is && (arrow || r.Table.Kind == cluster.Columns) {
 		format, err := batch.ParseFormat(g.format)
 		if err != nil {
 			return usageError{err}
 		}
 		return r.WriteBatches(ctx, g.options, format, w)
 	}
-	if g.format == string(batch.Arrow) || g.format == string(batch.Parquet) {
-		return usagef("--format %s is for datasets of columns; %s is of kind %v", g.format, name, r.Table.Kind)
+	if arrow && r.Table.Kind == cluster.CSR {
+		return r.WriteGraph(ctx, g.options, batch.Format(g.format), w)
+	}
+	if arrow {
+		return usagef("--format %s is for columns, for rows without text and for graphs; %s is of kind %v", g.format, name, r.Table.Kind)
+	}
+	if r.Table.Kind == cluster.CSR {
+		return usagef("--format %s is for rows; %s is a graph: use arrow or parquet, or read a window as it is (--element and --window)", g.format, name)
 	}
 	return r.Write(ctx, g.options, w)
 }

@@ -9,87 +9,121 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/device/nvme/host"
+	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/internal/lograte"
 )
 
 const (
 	// MaxConnections bounds a server's clients. Those that copy open four to eight.
 	MaxConnections = 32
-	// maxRequests bounds the requests of one connection that are under way, and their memory: that many times MaxRequestBytes.
-	maxRequests = 16
 	// handshakeTime is how long a client may take to say what it wants.
 	handshakeTime = 10 * time.Second
-	// writeTime is how long a client may leave an answer unread.
+	// writeTime is how long a client may leave answers unread.
 	writeTime = 30 * time.Second
+	// closeTime is how long Close waits for commands under way: longer than a drive does until it is given up.
+	closeTime = 2 * host.DefaultCommandTime
 )
 
-// Drive is what is served: a host.Drive, say. Its methods may be called from any goroutine; offsets and lengths are multiples of BlockBytes.
+// Drive is what is served: a host.Drive. Nobody else uses it meanwhile.
 type Drive interface {
+	Element() *fabric.Element
 	Size() uint64
 	BlockBytes() int
 	ReadOnly() bool
-	ReadAt(ctx context.Context, p []byte, off uint64) error
-	WriteAt(ctx context.Context, p []byte, off uint64) error
-	Flush(ctx context.Context) error
-	Trim(ctx context.Context, off, n uint64) error
-	WriteZeroes(ctx context.Context, off, n uint64) error
+	// MaxZeroBytes and MaxTrimBytes bound a Transfer that zeroes or trims; the length of a slot's buffer bounds others.
+	MaxZeroBytes() int
+	MaxTrimBytes() int
+	// The element's leader calls these; none waits.
+	TryAcquire() (host.Slot, bool)
+	Buffer(host.Slot) []byte
+	TrySubmit(host.Slot, host.Transfer) error
+	TryReap([]host.Done) int
+	Release(host.Slot)
 	// Err says why the drive is over; nil: it is not.
 	Err() error
 }
 
-// Server serves one drive.
+// Server serves one drive. Clients that have said what they want are served by the element's leader: it receives their requests, submits them as commands,
+// and sends the answers, without another goroutine between.
 type Server struct {
 	drive Drive
 	name  string
 	log   *slog.Logger
-	// Errno is the protocol's number for an error of the drive; nil: EIO.
-	Errno func(error) uint32
 
-	ctx  context.Context
-	stop context.CancelFunc
-	work sync.WaitGroup
+	ctx     context.Context
+	stop    context.CancelFunc
+	work    sync.WaitGroup // handshakes
+	once    sync.Once
+	lost    chan struct{} // closed when the drive is over
+	closing atomic.Bool
+	quiet   atomic.Bool // closing, and nothing is under way any more
 
-	mu    sync.Mutex
-	conns map[net.Conn]struct{}
-	over  bool
+	mu      sync.Mutex
+	clients int                   // all of them
+	greeted map[net.Conn]struct{} // in their handshakes
+	fresh   []*conn               // past it, and the leader has not seen them
+	over    bool
+
+	leading
+}
+
+// leading is what only the leader uses.
+type leading struct {
+	epfd    int
+	events  [16]unix.EpollEvent
+	conns   map[int]*conn
+	wanting []*job   // that wait for slots, in turn
+	flights []flight // by slot
+	flying  int
+	done    [32]host.Done
+	idle    []*job // for reuse
+	answers []*conn
+	hot     *conn // spoke last: it is asked before epoll is
+	alone   int   // times that it was since
+	nextAge int64 // when the leader looks for clients that do not read
 }
 
 // New makes a Server of a drive, which clients can ask for by its name or by none.
-func New(drive Drive, name string, log *slog.Logger) *Server {
+func New(drive Drive, name string, log *slog.Logger) (*Server, error) {
 	log = slog.New(lograte.New(log.Handler())) // what clients do, they can do thousands of times
-	s := &Server{drive: drive, name: name, log: log, conns: map[net.Conn]struct{}{}}
+	s := &Server{drive: drive, name: name, log: log, lost: make(chan struct{}), greeted: map[net.Conn]struct{}{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	return s
+	s.conns = map[int]*conn{}
+	var err error
+	if s.epfd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("nbd: epoll: %w", err)
+	}
+	if err := drive.Element().AddPoller(s); err != nil {
+		unix.Close(s.epfd)
+		return nil, fmt.Errorf("nbd: %w", err)
+	}
+	return s, nil
 }
 
 // Serve accepts clients until Close, or until the drive is lost; its error is returned then.
 func (s *Server) Serve(l net.Listener) error {
-	lost := make(chan struct{})
-	s.work.Go(func() {
-		tick := time.NewTicker(100 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-s.ctx.Done():
-				l.Close()
-				return
-			case <-tick.C:
-				if s.drive.Err() != nil {
-					close(lost)
-					s.shut()
-					l.Close()
-					return
-				}
-			}
+	defer context.AfterFunc(s.ctx, func() { l.Close() })()
+	served := make(chan struct{})
+	defer close(served)
+	go func() {
+		select {
+		case <-s.lost:
+			l.Close()
+		case <-served:
 		}
-	})
+	}()
 	for {
 		c, err := l.Accept()
 		if err != nil {
 			select {
-			case <-lost:
+			case <-s.lost:
 				return s.drive.Err()
 			case <-s.ctx.Done():
 				return nil
@@ -97,297 +131,120 @@ func (s *Server) Serve(l net.Listener) error {
 			}
 			return fmt.Errorf("nbd: %w", err)
 		}
-		if !s.add(c) {
+		if !s.greet(c) {
 			s.log.Warn("nbd: too many connections, or the server stops: one refused", "from", c.RemoteAddr(), "most", MaxConnections)
 			c.Close()
 		}
 	}
 }
 
-// add serves a connection.
-func (s *Server) add(c net.Conn) bool {
+// greet begins a connection: its handshake may wait, so it has a goroutine.
+func (s *Server) greet(c net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over || len(s.conns) >= MaxConnections {
+	if s.over || s.clients >= MaxConnections {
 		return false
 	}
-	s.conns[c] = struct{}{}
+	s.clients++
+	s.greeted[c] = struct{}{}
 	s.work.Go(func() {
-		defer func() {
-			c.Close()
-			s.mu.Lock()
-			delete(s.conns, c)
-			s.mu.Unlock()
-		}()
-		if err := s.serve(c); err != nil && !errors.Is(err, errDone) && !errors.Is(err, io.EOF) {
-			s.log.Info("nbd: connection ended", "from", c.RemoteAddr(), "err", err)
+		from := c.RemoteAddr().String()
+		x, err := s.shake(c)
+		c.Close() // the leader has a descriptor of its own
+		s.mu.Lock()
+		delete(s.greeted, c)
+		if err == nil {
+			err = s.enter(x)
+		}
+		s.mu.Unlock()
+		if err != nil {
+			s.left(from, err)
 		}
 	})
 	return true
 }
 
-// shut ends all connections.
+// enter gives the leader a client; s.mu is held.
+func (s *Server) enter(c *conn) error {
+	err := error(net.ErrClosed)
+	if !s.over {
+		err = c.watch(unix.EPOLLIN | unix.EPOLLOUT) // the second comes at once: the leader hears of it
+	}
+	if err != nil {
+		unix.Close(c.fd)
+		return err
+	}
+	s.fresh = append(s.fresh, c)
+	return nil
+}
+
+// left counts a client that is gone.
+func (s *Server) left(from string, err error) {
+	s.mu.Lock()
+	s.clients--
+	s.mu.Unlock()
+	if !errors.Is(err, errDone) && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+		s.log.Info("nbd: connection ended", "from", from, "err", err)
+	}
+}
+
+// shake has a client say what it wants.
+func (s *Server) shake(c net.Conn) (*conn, error) {
+	c.SetDeadline(time.Now().Add(handshakeTime))
+	r := bufio.NewReaderSize(c, inBytes)
+	if err := s.handshake(r, c); err != nil {
+		return nil, err
+	}
+	raw, err := c.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	x := &conn{s: s, from: c.RemoteAddr().String(), in: make([]byte, 0, inBytes)}
+	var failed error
+	if err := raw.Control(func(fd uintptr) { x.fd, failed = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }); err != nil || failed != nil {
+		return nil, errors.Join(err, failed)
+	}
+	early, _ := r.Peek(r.Buffered()) // requests that came with the last option
+	x.in = append(x.in, early...)
+	return x, nil
+}
+
+// lose notes that the drive is over.
+func (s *Server) lose() {
+	select {
+	case <-s.lost:
+	default:
+		close(s.lost)
+		s.shut()
+	}
+}
+
+// shut has no client come any more, and ends handshakes.
 func (s *Server) shut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over = true
-	for c := range s.conns {
+	for c := range s.greeted {
 		c.Close()
 	}
 }
 
 // Close ends all connections, and waits for requests under way.
 func (s *Server) Close() {
-	s.shut()
-	s.stop()
-	s.work.Wait()
-}
-
-// serve talks to one client.
-func (s *Server) serve(c net.Conn) error {
-	c.SetDeadline(time.Now().Add(handshakeTime))
-	r := bufio.NewReaderSize(c, 64<<10)
-	if err := s.handshake(r, c); err != nil {
-		return err
-	}
-	c.SetDeadline(time.Time{})
-	x := &exchange{s: s, c: c, free: make(chan *buffer, maxRequests)}
-	for range maxRequests {
-		x.free <- &buffer{}
-	}
-	defer x.work.Wait()
-	var head [requestBytes]byte
-	for {
-		q, err := readRequest(r, &head)
-		if err != nil {
-			return err
+	s.once.Do(func() {
+		s.shut()
+		s.stop()
+		s.work.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+		defer cancel()
+		el := s.drive.Element()
+		s.closing.Store(true)
+		el.WaitFor(ctx, s.quiet.Load)
+		if err := el.RemovePoller(ctx, s); err != nil && !errors.Is(err, fabric.ErrClosed) {
+			s.log.Error("nbd: the server's sockets stay until the process ends", "err", err)
+			return
 		}
-		if q.kind == cmdDisconnect {
-			return errDone
-		}
-		if err := x.begin(q, r); err != nil {
-			return err
-		}
-	}
-}
-
-// handshake settles what the client gets.
-func (s *Server) handshake(r io.Reader, w io.Writer) error {
-	hello := be.AppendUint16(be.AppendUint64(be.AppendUint64(nil, magicInit), magicOption), flagFixed|flagNoZeroes)
-	if _, err := w.Write(hello); err != nil {
-		return err
-	}
-	var b [4]byte
-	if _, err := io.ReadFull(r, b[:]); err != nil {
-		return err
-	}
-	flags := be.Uint32(b[:])
-	if flags&^(flagFixed|flagNoZeroes) != 0 {
-		return fmt.Errorf("%w: handshake flags %#x: only the newstyle is spoken", errBroken, flags)
-	}
-	for range maxOptions {
-		o, err := readOption(r)
-		if err != nil {
-			return err
-		}
-		answer, done, err := s.answer(o, flags)
-		if len(answer) > 0 {
-			if _, err := w.Write(answer); err != nil {
-				return err
-			}
-		}
-		if err != nil || done {
-			return err
-		}
-	}
-	return fmt.Errorf("%w: more than %d options", errBroken, maxOptions)
-}
-
-// answer answers an option; done: requests follow.
-func (s *Server) answer(o option, flags uint32) (b []byte, done bool, err error) {
-	if flags&flagFixed == 0 && o.kind != optExportName { // BusyBox's client is of that time
-		return nil, false, fmt.Errorf("%w: option %d of a client that does not speak the fixed newstyle, in which alone options are answered", errBroken, o.kind)
-	}
-	if o.big {
-		return appendAnswer(nil, o.kind, repTooBig, nil), false, nil
-	}
-	switch o.kind {
-	case optExportName: // there is no answer that says no
-		if name := string(o.data); name != "" && name != s.name {
-			return nil, false, fmt.Errorf("%w: there is no export %.64q", errBroken, name)
-		}
-		b = be.AppendUint16(be.AppendUint64(nil, s.drive.Size()), s.flags())
-		if flags&flagNoZeroes == 0 {
-			b = append(b, make([]byte, 124)...)
-		}
-		return b, true, nil
-	case optAbort:
-		return appendAnswer(nil, o.kind, repAck, nil), false, errDone
-	case optList:
-		if len(o.data) > 0 {
-			return appendAnswer(nil, o.kind, repInvalid, nil), false, nil
-		}
-		b = appendAnswer(nil, o.kind, repServer, append(be.AppendUint32(nil, uint32(len(s.name))), s.name...))
-		return appendAnswer(b, o.kind, repAck, nil), false, nil
-	case optInfo, optGo:
-		name, _, err := o.wishes()
-		if err != nil {
-			return appendAnswer(nil, o.kind, repInvalid, nil), false, nil
-		}
-		if name != "" && name != s.name {
-			return appendAnswer(nil, o.kind, repUnknown, []byte("there is one export, "+s.name)), false, nil
-		}
-		export := be.AppendUint16(be.AppendUint64(be.AppendUint16(nil, infoExport), s.drive.Size()), s.flags())
-		b = appendAnswer(nil, o.kind, repInfo, export)
-		sizes := be.AppendUint32(be.AppendUint16(nil, infoBlockSize), uint32(s.drive.BlockBytes()))
-		sizes = be.AppendUint32(be.AppendUint32(sizes, 4096), MaxRequestBytes)
-		b = appendAnswer(b, o.kind, repInfo, sizes)
-		return appendAnswer(b, o.kind, repAck, nil), o.kind == optGo, nil
-	}
-	return appendAnswer(nil, o.kind, repUnsupported, nil), false, nil
-}
-
-// flags are what the export can.
-func (s *Server) flags() uint16 {
-	f := uint16(transHasFlags | transFlush | transFUA | transTrim | transZeroes | transMultiConn)
-	if s.drive.ReadOnly() {
-		f |= transReadOnly
-	}
-	return f
-}
-
-// exchange is a connection's requests and answers.
-type exchange struct {
-	s    *Server
-	c    net.Conn
-	free chan *buffer // one for each request that may begin
-	work sync.WaitGroup
-	mu   sync.Mutex // of writing
-}
-
-// buffer is a reply's head and its data, which are one write.
-type buffer struct{ mem []byte }
-
-const replyBytes = 16
-
-// data is room for n bytes behind a reply's head.
-func (b *buffer) data(n int) []byte {
-	if cap(b.mem) < replyBytes+n {
-		b.mem = make([]byte, replyBytes+n)
-	}
-	b.mem = b.mem[:replyBytes+n]
-	return b.mem[replyBytes:]
-}
-
-// begin takes a request and has it carried out. While as many as can be are under way, it waits, and so does the client.
-func (x *exchange) begin(q request, r io.Reader) error {
-	b := <-x.free
-	carries := 0
-	if q.kind == cmdWrite {
-		carries = int(q.size)
-	}
-	if carries > MaxRequestBytes {
-		x.free <- b
-		return fmt.Errorf("%w: a write of %d bytes, at most %d", errBroken, q.size, MaxRequestBytes)
-	}
-	data := b.data(carries)
-	if _, err := io.ReadFull(r, data); err != nil {
-		x.free <- b
-		return err
-	}
-	x.work.Go(func() {
-		defer func() { x.free <- b }()
-		errno := x.s.check(q)
-		if errno == 0 {
-			errno = x.s.do(q, b)
-		}
-		if x.reply(q, b, errno) != nil {
-			x.c.Close() // the reader finds out
-		}
+		s.endAll(net.ErrClosed)
+		unix.Close(s.epfd)
 	})
-	return nil
-}
-
-// reply sends an answer.
-func (x *exchange) reply(q request, b *buffer, errno uint32) error {
-	n := replyBytes
-	if q.kind == cmdRead && errno == 0 {
-		n += int(q.size)
-	}
-	if len(b.mem) < n {
-		b.data(n - replyBytes)
-	}
-	be.PutUint32(b.mem, magicReply)
-	be.PutUint32(b.mem[4:], errno)
-	be.PutUint64(b.mem[8:], q.handle)
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.c.SetWriteDeadline(time.Now().Add(writeTime))
-	_, err := x.c.Write(b.mem[:n])
-	return err
-}
-
-// check refuses what makes no sense.
-func (s *Server) check(q request) uint32 {
-	known := uint16(cmdFlagFUA)
-	switch q.kind {
-	case cmdRead, cmdWrite, cmdTrim:
-	case cmdZeroes:
-		known |= cmdFlagNoHole
-		if q.flags&cmdFlagFastZero != 0 {
-			return errnoNotSup
-		}
-	case cmdFlush:
-		if q.off != 0 || q.size != 0 {
-			return ErrnoInvalid
-		}
-	default:
-		return ErrnoInvalid
-	}
-	block := uint64(s.drive.BlockBytes())
-	switch {
-	case q.flags&^known != 0:
-		return ErrnoInvalid
-	case s.drive.ReadOnly() && q.kind != cmdRead && q.kind != cmdFlush:
-		return ErrnoPermission
-	case q.kind == cmdRead && q.size > MaxRequestBytes:
-		return ErrnoInvalid
-	case q.off%block != 0 || uint64(q.size)%block != 0:
-		return ErrnoInvalid
-	case q.off > s.drive.Size() || uint64(q.size) > s.drive.Size()-q.off:
-		if q.kind == cmdWrite || q.kind == cmdZeroes {
-			return ErrnoNoSpace
-		}
-		return ErrnoInvalid
-	}
-	return 0
-}
-
-// do carries a request out.
-func (s *Server) do(q request, b *buffer) uint32 {
-	var err error
-	switch q.kind {
-	case cmdRead:
-		err = s.drive.ReadAt(s.ctx, b.data(int(q.size)), q.off)
-	case cmdWrite:
-		err = s.drive.WriteAt(s.ctx, b.mem[replyBytes:], q.off)
-	case cmdTrim:
-		err = s.drive.Trim(s.ctx, q.off, uint64(q.size))
-	case cmdZeroes:
-		err = s.drive.WriteZeroes(s.ctx, q.off, uint64(q.size))
-	case cmdFlush:
-		err = s.drive.Flush(s.ctx)
-	}
-	if err == nil && q.flags&cmdFlagFUA != 0 && q.kind != cmdRead && q.kind != cmdFlush {
-		err = s.drive.Flush(s.ctx)
-	}
-	switch {
-	case err == nil:
-		return 0
-	case s.drive.Err() != nil:
-		return errnoShutdown
-	case s.Errno != nil:
-		return s.Errno(err)
-	}
-	return ErrnoIO
 }

@@ -2,7 +2,6 @@ package nbd
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -16,22 +15,116 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/wherry-fabric/wherry/device/nvme"
+	"github.com/wherry-fabric/wherry/device/nvme/host"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/fabric/shm"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// memory is a Drive.
+const (
+	memorySlots  = 4
+	memoryBuffer = 16 << 10
+)
+
+// memory is a Drive whose commands end as soon as they are sent, or when they are let.
 type memory struct {
+	el       *fabric.Element
 	mu       sync.Mutex
 	mem      []byte
 	readOnly bool
 	err      error
+	full     bool // there is no room for commands
+	held     bool // commands do not end
 	flushes  int
+	sent     int
+	buffers  [memorySlots][memoryBuffer]byte
+	free     []host.Slot
+	done     []host.Done
 }
 
-func (d *memory) Size() uint64    { return uint64(len(d.mem)) }
-func (d *memory) BlockBytes() int { return 512 }
-func (d *memory) ReadOnly() bool  { return d.readOnly }
+// element is one whose leader polls.
+func element(t testing.TB) *fabric.Element {
+	t.Helper()
+	tr, err := shm.New(shm.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	el, err := fabric.New(fabric.Config{Name: "nbd", Transports: []fabric.Transport{tr}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { el.Close() })
+	return el
+}
+
+func newMemory(t testing.TB, size int) *memory {
+	return &memory{el: element(t), mem: make([]byte, size), free: []host.Slot{0, 1, 2, 3}}
+}
+
+func (d *memory) Element() *fabric.Element { return d.el }
+func (d *memory) Size() uint64             { return uint64(len(d.mem)) }
+func (d *memory) BlockBytes() int          { return 512 }
+
+func (d *memory) ReadOnly() (is bool) {
+	d.do(func() { is = d.readOnly })
+	return is
+}
+func (d *memory) MaxZeroBytes() int { return 32 << 10 }
+func (d *memory) MaxTrimBytes() int { return 64 << 10 }
+
+func (d *memory) TryAcquire() (s host.Slot, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n := len(d.free); n > 0 {
+		s, ok, d.free = d.free[n-1], true, d.free[:n-1]
+	}
+	return s, ok
+}
+
+func (d *memory) Release(s host.Slot) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.free = append(d.free, s)
+}
+func (d *memory) Buffer(s host.Slot) []byte { return d.buffers[s][:] }
+
+func (d *memory) TrySubmit(s host.Slot, t host.Transfer) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.full {
+		return fabric.ErrBackpressure
+	}
+	if d.err != nil {
+		return d.err
+	}
+	switch part := d.mem[t.Off : t.Off+uint64(t.Size)]; t.Op {
+	case nvme.OpRead:
+		copy(d.buffers[s][:], part)
+	case nvme.OpWrite:
+		copy(part, d.buffers[s][:])
+	case nvme.OpWriteZeroes, nvme.OpDataset:
+		clear(part)
+	}
+	if t.FUA || t.Op == nvme.OpFlush {
+		d.flushes++
+	}
+	d.sent++
+	d.done = append(d.done, host.Done{Slot: s, Tag: t.Tag})
+	return nil
+}
+
+func (d *memory) TryReap(done []host.Done) (n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.held {
+		n = copy(done, d.done)
+		d.done = d.done[n:]
+	}
+	return n
+}
 
 func (d *memory) do(fn func()) error {
 	d.mu.Lock()
@@ -42,20 +135,9 @@ func (d *memory) do(fn func()) error {
 	return d.err
 }
 
-func (d *memory) ReadAt(_ context.Context, p []byte, off uint64) error {
-	return d.do(func() { copy(p, d.mem[off:off+uint64(len(p))]) })
-}
-
-func (d *memory) WriteAt(_ context.Context, p []byte, off uint64) error {
-	return d.do(func() { copy(d.mem[off:off+uint64(len(p))], p) })
-}
-func (d *memory) Flush(context.Context) error { return d.do(func() { d.flushes++ }) }
-func (d *memory) Trim(_ context.Context, off, n uint64) error {
-	return d.do(func() { clear(d.mem[off : off+n]) })
-}
-
-func (d *memory) WriteZeroes(_ context.Context, off, n uint64) error {
-	return d.do(func() { clear(d.mem[off : off+n]) })
+func (d *memory) flushed() (n int) {
+	d.do(func() { n = d.flushes })
+	return n
 }
 func (d *memory) Err() error { return d.do(func() {}) }
 
@@ -72,7 +154,10 @@ func serve(t *testing.T, d *memory) (dial func() *client, s *Server, ended chan 
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, ended = New(d, "disk0", slog.New(slog.NewTextHandler(t.Output(), nil))), make(chan error, 1)
+	if s, err = New(d, "disk0", slog.New(slog.NewTextHandler(t.Output(), nil))); err != nil {
+		t.Fatal(err)
+	}
+	ended = make(chan error, 1)
 	go func() { ended <- s.Serve(l) }()
 	t.Cleanup(s.Close)
 	return func() *client {
@@ -159,7 +244,7 @@ func (c *client) ask(q request, data []byte) (errno uint32, answer []byte) {
 
 // TestOptions: what a client may ask before it begins.
 func TestOptions(t *testing.T) {
-	dial, _, _ := serve(t, &memory{mem: make([]byte, 1<<20)})
+	dial, _, _ := serve(t, newMemory(t, 1<<20))
 	c := dial().hello()
 	c.send(optionOf(99, []byte("x")))
 	if kind, _ := c.answer(99); kind != repUnsupported {
@@ -204,12 +289,12 @@ func TestOptions(t *testing.T) {
 
 // TestRequests: what is written is read, and what makes no sense is refused by the protocol's numbers.
 func TestRequests(t *testing.T) {
-	d := &memory{mem: make([]byte, 1<<20)}
+	d := newMemory(t, 1<<20)
 	dial, _, _ := serve(t, d)
 	c := dial().start()
 	data := bytes.Repeat([]byte("wherry.."), 512)
-	if errno, _ := c.ask(request{kind: cmdWrite, flags: cmdFlagFUA, handle: 1, off: 8192, size: 4096}, data); errno != 0 || d.flushes != 1 {
-		t.Errorf("a durable write: %d, %d flushes", errno, d.flushes)
+	if errno, _ := c.ask(request{kind: cmdWrite, flags: cmdFlagFUA, handle: 1, off: 8192, size: 4096}, data); errno != 0 || d.flushed() != 1 {
+		t.Errorf("a durable write: %d, %d flushes", errno, d.flushed())
 	}
 	if errno, got := c.ask(request{kind: cmdRead, handle: 2, off: 8192, size: 4096}, nil); errno != 0 || !bytes.Equal(got, data) {
 		t.Errorf("a read: %d", errno)
@@ -230,10 +315,12 @@ func TestRequests(t *testing.T) {
 			t.Errorf("%+v: %d, want %d", want.q, errno, want.errno)
 		}
 	}
-	if !bytes.Equal(d.mem[8192:9216], make([]byte, 1024)) || !bytes.Equal(d.mem[9216:12288], data[1024:]) {
-		t.Error("trimming and zeroing left others than these")
-	}
-	d.readOnly = true
+	d.do(func() {
+		if !bytes.Equal(d.mem[8192:9216], make([]byte, 1024)) || !bytes.Equal(d.mem[9216:12288], data[1024:]) {
+			t.Error("trimming and zeroing left others than these")
+		}
+	})
+	d.do(func() { d.readOnly = true })
 	if errno, _ := dial().start().ask(request{kind: cmdTrim, size: 512}, nil); errno != ErrnoPermission {
 		t.Errorf("a trim of what is read-only: %d", errno)
 	}
@@ -241,13 +328,11 @@ func TestRequests(t *testing.T) {
 
 // TestLost: clients of a drive that is lost see the end, and so does whoever serves.
 func TestLost(t *testing.T) {
-	d := &memory{mem: make([]byte, 4096)}
+	d := newMemory(t, 4096)
 	dial, _, ended := serve(t, d)
 	c := dial().start()
 	lost := errors.New("lost")
-	d.mu.Lock()
-	d.err = lost
-	d.mu.Unlock()
+	d.do(func() { d.err = lost })
 	if err := <-ended; err != lost {
 		t.Errorf("%v", err)
 	}
@@ -264,29 +349,42 @@ func FuzzServer(f *testing.F) {
 		append(append(append(append([]byte(nil), hello...), optionOf(optExportName, nil)...), requestOf(request{kind: cmdWrite, size: 512})...), make([]byte, 512)...)} {
 		f.Add(b)
 	}
+	d := newMemory(f, 8192)
+	s, err := New(d, "disk0", slog.New(slog.DiscardHandler))
+	if err != nil {
+		f.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(f.TempDir(), "s"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	go s.Serve(l)
+	f.Cleanup(s.Close)
 	f.Fuzz(func(t *testing.T, in []byte) {
-		d := &memory{mem: make([]byte, 8192)}
-		s := New(d, "disk0", slog.New(slog.DiscardHandler))
-		ours, theirs := net.Pipe()
-		done := make(chan error, 1)
-		go func() { done <- s.serve(theirs) }()
-		go io.Copy(io.Discard, ours)
-		ours.SetWriteDeadline(time.Now().Add(10 * time.Second))
-		if _, err := ours.Write(in); errors.Is(err, os.ErrDeadlineExceeded) {
+		c, err := net.Dial("unix", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(time.Minute))
+		said := make(chan error, 1)
+		go func() {
+			_, err := io.Copy(io.Discard, c)
+			said <- err
+		}()
+		if _, err := c.Write(in); errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Error("the server does not read on")
 		}
-		ours.Close()
-		if err := <-done; err == nil {
-			t.Error("a connection ended without a reason")
+		c.(*net.UnixConn).CloseWrite()
+		if err := <-said; errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error("the server does not end a connection whose client has left")
 		}
-		theirs.Close()
-		s.Close()
 	})
 }
 
 // TestOldClient: a client that does not speak the fixed newstyle, as BusyBox's, names its export and begins. It asks for nothing else, as there would be no answer.
 func TestOldClient(t *testing.T) {
-	dial, _, _ := serve(t, &memory{mem: make([]byte, 1<<20)})
+	dial, _, _ := serve(t, newMemory(t, 1<<20))
 	c := dial()
 	c.recv(18)
 	c.send(be.AppendUint32(nil, 0))
@@ -321,7 +419,10 @@ func TestLogIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := New(&memory{mem: make([]byte, 512)}, "disk0", slog.New(slog.NewTextHandler(&lines, nil)))
+	s, err := New(newMemory(t, 512), "disk0", slog.New(slog.NewTextHandler(&lines, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
 	go s.Serve(l)
 	defer s.Close()
 	const clients = 2000

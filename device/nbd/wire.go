@@ -92,14 +92,15 @@ type request struct {
 	size   uint32
 }
 
-func readRequest(r io.Reader, b *[requestBytes]byte) (q request, err error) {
-	if _, err := io.ReadFull(r, b[:]); err != nil {
-		return q, err
+// parseRequest reads a request's head; false: it is not all there.
+func parseRequest(b []byte) (q request, ok bool, err error) {
+	if len(b) < requestBytes {
+		return q, false, nil
 	}
-	if be.Uint32(b[:]) != magicRequest {
-		return q, fmt.Errorf("%w: a request begins with %#x", errBroken, be.Uint32(b[:]))
+	if be.Uint32(b) != magicRequest {
+		return q, false, fmt.Errorf("%w: a request begins with %#x", errBroken, be.Uint32(b))
 	}
-	return request{be.Uint16(b[4:]), be.Uint16(b[6:]), be.Uint64(b[8:]), be.Uint64(b[16:]), be.Uint32(b[24:])}, nil
+	return request{be.Uint16(b[4:]), be.Uint16(b[6:]), be.Uint64(b[8:]), be.Uint64(b[16:]), be.Uint32(b[24:])}, true, nil
 }
 
 // option is one of a handshake.

@@ -429,7 +429,7 @@ func TestManifestErrors(t *testing.T) {
 		"abi":             {func(m *Manifest) { m.ABI = abi.Version + 1 }, "abi 3 is not known"},
 		"description":     {func(m *Manifest) { m.Description = strings.Repeat("x", MaxDescriptionBytes+1) }, "description has"},
 		"not UTF-8":       {func(m *Manifest) { m.Description = "\xff" }, "not UTF-8"},
-		"start":           {func(m *Manifest) { m.Start = "last"; m.OwnerParam = "" }, "none of every, first, owner"},
+		"start":           {func(m *Manifest) { m.Start = "last"; m.OwnerParam = "" }, "none of every, chunk, first, owner"},
 		"owner missing":   {func(m *Manifest) { m.OwnerParam = "" }, "is no parameter"},
 		"owner unknown":   {func(m *Manifest) { m.OwnerParam = "line" }, `"line" is no parameter`},
 		"owner is text":   {func(m *Manifest) { m.OwnerParam = "note" }, "a row is an integer"},
@@ -517,7 +517,7 @@ func TestRoundTripRapid(t *testing.T) {
 			Name:        label.Draw(t, "name"),
 			ABI:         1, // as module has its imports
 			Description: rapid.String().Draw(t, "description"),
-			Start:       rapid.SampledFrom([]Start{"", StartEvery, StartFirst}).Draw(t, "start"),
+			Start:       rapid.SampledFrom([]Start{"", StartEvery, StartChunk, StartFirst}).Draw(t, "start"),
 			Limits:      abi.Limits{HeapBytes: rapid.Uint64().Draw(t, "heap"), LogBytes: rapid.Uint32().Draw(t, "log")},
 		}
 		entries := []Entry{{Form: Wasm, Code: module(rapid.String().Draw(t, "extra"), calls...)}}

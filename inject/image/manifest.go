@@ -29,6 +29,7 @@ type Start string
 
 const (
 	StartEvery Start = "every" // one branch on each element of the shard table
+	StartChunk Start = "chunk" // the same, or one for each of several workers there, which share the element's chunks
 	StartFirst Start = "first" // one branch on element 0
 	StartOwner Start = "owner" // one branch on the element that owns the row in OwnerParam
 )
@@ -299,14 +300,14 @@ func (w Window) checkType(index int) error {
 
 func (m *Manifest) checkStart() error {
 	switch m.Start {
-	case StartEvery, StartFirst:
+	case StartEvery, StartChunk, StartFirst:
 		if m.OwnerParam != "" {
 			return fmt.Errorf("owner_param %q is given, but start is %q and not %q", clip(m.OwnerParam), m.Start, StartOwner)
 		}
 		return nil
 	case StartOwner:
 	default:
-		return fmt.Errorf("start %q is none of every, first, owner", clip(string(m.Start)))
+		return fmt.Errorf("start %q is none of every, chunk, first, owner", clip(string(m.Start)))
 	}
 	if m.Params != nil {
 		for _, f := range m.Params.Fields {

@@ -243,6 +243,9 @@ func TestKey(t *testing.T) {
 	changed.CPU = "d"
 	differs("another processor", changed, r)
 	changed = h
+	changed.Triple = "u"
+	differs("another triple", changed, r)
+	changed = h
 	changed.Features = "-a"
 	differs("another feature", changed, r)
 	changed = h
@@ -254,6 +257,11 @@ func TestKey(t *testing.T) {
 	other = r
 	other.Signer = []byte("somebody else")
 	differs("another signer", h, other)
+	other = r
+	other.Constants = []byte{7}
+	differs("a derived function", h, other)
+	other.Constants = []byte{8}
+	differs("other constants", h, other)
 	other = r
 	other.Best = true
 	differs("another tier", h, other)

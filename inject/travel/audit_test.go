@@ -147,9 +147,7 @@ func (a *auditor) invocation(inv *invocation) {
 			}
 		}
 	}
-	if inv.active != nil && inv.active.inv != inv {
-		t.Errorf("the run whose turn it is in %v is another's", inv.id)
-	}
+	a.seats(inv)
 	if f := inv.fut; f != nil {
 		a.live("future", f)
 		if f.inv != inv {
@@ -162,6 +160,30 @@ func (a *auditor) invocation(inv *invocation) {
 				a.live("branch", b)
 			}
 		}
+	}
+}
+
+// seats: each one's run is its invocation's and its worker's, and they are counted.
+func (a *auditor) seats(inv *invocation) {
+	worker, busy, held := 0, 0, 0
+	inv.seats.all(func(s *seat) {
+		if r := s.active; r != nil {
+			if busy++; r.inv != inv || int(r.worker) != worker {
+				a.t.Errorf("the run whose turn it is in %v, of worker %d, is another's", inv.id, worker)
+			}
+		}
+		for n := s.waiting.first; n != nil; n = n.next {
+			if n.v.inv != inv || int(n.v.worker) != worker || n.v.state != runWaiting {
+				a.t.Errorf("a run that waits for its turn in %v, of worker %d, is another's", inv.id, worker)
+			}
+		}
+		if s.holds {
+			held++
+		}
+		worker++
+	})
+	if s := &inv.seats; s.busy != busy || s.held != held || busy > a.c.lim.Workers || (inv.inHolders.in != nil) != (held > 0) {
+		a.t.Errorf("invocation %v: %d workers are busy and %d hold state, counted %d and %d", inv.id, busy, held, s.busy, s.held)
 	}
 }
 

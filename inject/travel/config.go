@@ -109,6 +109,7 @@ type Limits struct {
 	ObjectBytes       int           // one object (16 MiB)
 	FetchBytes        int           // all objects being put together (64 MiB); of one principal three quarters of it
 	OutboxBytes       int           // reports waiting for room, per peer (1 MiB)
+	Workers           int           // of one invocation, at work here at once (MaxWorkers, which is also the most)
 	Branches          uint32        // of one invocation, under way at once (65536)
 	Parts             uint32        // per branch (4096)
 	MaxTime           time.Duration // a deadline's distance (24 h, at most 50 days)
@@ -160,6 +161,7 @@ func (l *Limits) setDefaults() {
 	def(&l.ObjectBytes, 16<<20)
 	def(&l.FetchBytes, 64<<20)
 	def(&l.OutboxBytes, 1<<20)
+	def(&l.Workers, MaxWorkers)
 	def(&l.Branches, DefaultBranches)
 	def(&l.Parts, 4096)
 	def(&l.MaxTime, 24*time.Hour)
@@ -193,7 +195,7 @@ func (c *Config) Validate() error {
 		{"Records", l.Records, 1 << 24}, {"Tombstones", l.Tombstones, 1 << 24}, {"Stateful", l.Stateful, 1 << 24}, {"PrincipalStateful", l.PrincipalStateful, l.Stateful}, {"Bindings", l.Bindings, MaxSlots}, {"Made", l.Made, l.Bindings},
 		{"Fetches", l.Fetches, 1 << 16}, {"ObjectBytes", l.ObjectBytes, ChunkBytes * (1<<16 - 1)},
 		{"FetchBytes", l.FetchBytes, 1 << 40}, {"OutboxBytes", l.OutboxBytes, 1 << 40},
-		{"Branches", int(l.Branches), 1 << 24}, {"Parts", int(l.Parts), 1 << 20},
+		{"Workers", l.Workers, MaxWorkers}, {"Branches", int(l.Branches), 1 << 24}, {"Parts", int(l.Parts), 1 << 20},
 		{"MaxTime", int(l.MaxTime), int(maxTime)}, {"TombstoneTime", int(l.TombstoneTime), int(maxTime)},
 		{"FetchRetry", int(l.FetchRetry), int(time.Hour)}, {"RoomPatience", int(l.RoomPatience), int(maxTime)}, {"IdleUnpin", int(l.IdleUnpin), int(maxTime)},
 	} {

@@ -163,13 +163,10 @@ type invocation struct {
 	runs       list[Run]
 	fut        *future // only at the origin, until it ended
 	stateful   bool
-	active     *Run      // of a stateful invocation: the run whose turn it is
-	waiting    list[Run] // for their turn
-	born       int64     // when it was started, by its origin's clock; only of a stateful one
-	rested     Instant   // when the last run here ended, while state is held
+	seats      seats   // of its workers here, if it is stateful
+	born       int64   // when it was started, by its origin's clock; only of a stateful one
+	rested     Instant // when the last run here ended, while state is held
 	inHolders  node[invocation]
-	holds      bool
-	state      any
 	made       []*Binding // functions that its runs have made here, each with a reference
 	told       bool       // the origin knows that state, or what it has made, is kept here
 	dead       bool       // canceled, expired or complete: only runs being stopped are left
@@ -185,7 +182,7 @@ func (c *Core) newInvocation(id InvocationID, origin *peer, deadline Instant) *i
 		inv.timer.inv, inv.inHolders.v = inv, inv
 	}
 	inv.id, inv.originPeer, inv.deadline = id, origin, deadline
-	inv.stateful, inv.holds, inv.told, inv.dead, inv.lapsed, inv.placed = false, false, false, false, CodeOK, false
+	inv.stateful, inv.told, inv.dead, inv.lapsed, inv.placed = false, false, false, CodeOK, false
 	inv.born = 0
 	return inv
 }
@@ -229,17 +226,24 @@ func (c *Core) tidy(inv *invocation) {
 	}
 	c.wheel.disarm(&inv.timer)
 	c.invs.del(inv.id.Seq, inv.id.Origin)
-	inv.originPeer, inv.active = nil, nil
+	inv.originPeer = nil
+	inv.seats.clear()
 	c.invPool.put(inv)
 }
 
 func (c *Core) freeState(inv *invocation) {
-	if inv.holds {
-		state := inv.state
-		inv.holds, inv.state = false, nil
-		inv.inHolders.leave()
-		c.fx.FreeState(inv.id, state)
+	if inv.seats.held == 0 {
+		return
 	}
+	inv.inHolders.leave()
+	inv.seats.all(func(s *seat) {
+		if s.holds {
+			state := s.state
+			s.holds, s.state = false, nil
+			inv.seats.held--
+			c.fx.FreeState(inv.id, state)
+		}
+	})
 }
 
 // kill ends everything of an invocation here. Runs with the runtime are asked
@@ -255,7 +259,7 @@ func (c *Core) kill(now Instant, inv *invocation, why Code, text string) {
 	if why != CodeOK {
 		inv.lapsed = why
 	}
-	if inv.lapsed != CodeOK && inv.holds && inv.placed {
+	if inv.lapsed != CodeOK && inv.seats.held > 0 && inv.placed {
 		inv.placed = false
 		c.tombs.lapse(inv.id, c.wellOver(now, inv), inv.lapsed, inv.originPeer.Principal)
 	}

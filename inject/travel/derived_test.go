@@ -40,7 +40,7 @@ func TestDerived(t *testing.T) {
 	}
 	long, payload := strings.Repeat("c", travel.MaxConstantsBytes), make([]byte, travel.MaxDataBytes)
 	b := w.derive(t, p, long)
-	if err := p.d.core.ForwardAs(w.now, p.r, 3, b, payload); err != nil {
+	if err := p.d.core.ForwardAs(w.now, p.r, 3, 0, b, payload); err != nil {
 		t.Fatal(err)
 	}
 	p.d.core.Unbind(b)

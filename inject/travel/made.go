@@ -45,7 +45,7 @@ func (c *Core) Make(now Instant, r *Run, image ID) (*Binding, error) {
 }
 
 // keeps reports whether something stays here until the invocation is over, of which its origin has to know.
-func (inv *invocation) keeps() bool { return inv.holds || len(inv.made) > 0 }
+func (inv *invocation) keeps() bool { return inv.seats.held > 0 || len(inv.made) > 0 }
 
 // freeMade lets go of what an invocation has made here.
 func (c *Core) freeMade(inv *invocation) {

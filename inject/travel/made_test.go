@@ -29,7 +29,7 @@ func TestMade(t *testing.T) {
 			w.start(t, travel.StartArgs{Deadline: 60 * second}, 2)
 			p := w.one(t, w.settle(t, nil))
 			b := w.make(t, p, code)
-			if err := p.d.core.ForwardAs(w.now, p.r, 3, b, []byte("on")); err != nil {
+			if err := p.d.core.ForwardAs(w.now, p.r, 3, 0, b, []byte("on")); err != nil {
 				t.Fatal(err)
 			}
 			p.d.core.Unbind(b)
@@ -138,7 +138,7 @@ func TestMadeMakerLost(t *testing.T) {
 	w.start(t, travel.StartArgs{}, 2)
 	p := w.one(t, w.settle(t, nil))
 	b := w.make(t, p, bytes.Repeat([]byte("m"), travel.InlineObjectBytes+1))
-	if err := p.d.core.ForwardAs(w.now, p.r, 4, b, nil); err != nil {
+	if err := p.d.core.ForwardAs(w.now, p.r, 4, 0, b, nil); err != nil {
 		t.Fatal(err)
 	}
 	p.d.core.Unbind(b)

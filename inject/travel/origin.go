@@ -117,6 +117,8 @@ func (c *Core) checkStart(now Instant, a *StartArgs) error {
 		return fmt.Errorf("%w: a budget of %d hops, at most %d", ErrHopLimit, a.Hops, MaxHops)
 	case a.Branches > c.lim.Branches || uint32(len(a.Roots)) > c.branchLimit(a):
 		return fmt.Errorf("%w: %d roots, %d branches, at most %d", ErrForkLimit, len(a.Roots), a.Branches, c.lim.Branches)
+	case !a.seated():
+		return fmt.Errorf("%w: %d workers at an element, at most %d, and each root's is one of them", ErrLimit, a.Workers, MaxWorkers)
 	case a.Deadline <= now:
 		return ErrDeadline
 	case a.Deadline-now > Instant(c.lim.MaxTime):
@@ -139,6 +141,11 @@ func (c *Core) crowded(now Instant) bool {
 	}
 	c.expand()
 	return c.futures >= c.lim.Futures || c.invs.n >= c.lim.Invocations
+}
+
+// seated reports whether each root has a worker.
+func (a *StartArgs) seated() bool {
+	return a.Workers <= MaxWorkers && !slices.ContainsFunc(a.Roots, func(r Root) bool { return r.Worker >= max(a.Workers, 1) })
 }
 
 func (a *StartArgs) hopBudget() uint16 {
@@ -191,7 +198,7 @@ func (c *Core) sendRoot(now Instant, id InvocationID, a *StartArgs, i int, hops 
 		return nil, false, fmt.Errorf("%w: number %d", ErrNoPeer, root.To)
 	}
 	s := sending{id: id, tenant: &c.own, fromHere: true, stateful: a.Stateful, born: a.born, deadline: a.Deadline,
-		binding: a.Binding, branch: uint64(i), hops: hops, trace: a.Trace}
+		binding: a.Binding, branch: uint64(i), hops: hops, worker: root.Worker, workers: a.Workers, trace: a.Trace}
 	declares, err := c.sendInject(now, p, &s, root.Payload)
 	return p, declares, err
 }
@@ -203,7 +210,7 @@ func (c *Core) beginRoot(now Instant, f *future, a *StartArgs, i int, hops uint1
 		return tooLong("payload", len(root.Payload))
 	}
 	r := c.newRun(f.inv, uint64(i), hops)
-	r.binding = a.Binding
+	r.binding, r.worker, r.workers = a.Binding, root.Worker, a.Workers
 	a.Binding.refs++
 	r.Payload = root.Payload
 	if a.Trace != nil {

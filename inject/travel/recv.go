@@ -161,7 +161,7 @@ func (c *Core) makeStateful(now Instant, inv *invocation) (over string) {
 // set, else in its turn.
 func (c *Core) admit(now Instant, r *Run, direct bool) *Run {
 	inv := r.inv
-	wait := inv.stateful && inv.active != nil
+	wait := inv.stateful && !inv.seats.vacant(r, c.lim.Workers)
 	if direct && !wait && c.mayBegin(r.tenant(c)) && !c.crowds(r.tenant(c), r) {
 		c.begin(r)
 		return r
@@ -169,11 +169,11 @@ func (c *Core) admit(now Instant, r *Run, direct bool) *Run {
 	c.charge(r, direct)
 	if wait {
 		r.state = runWaiting
-		inv.waiting.push(&r.inQueue)
+		inv.seats.of(r).waiting.push(&r.inQueue)
 		return nil
 	}
 	if inv.stateful {
-		inv.active = r
+		inv.seats.take(r)
 	}
 	c.enqueue(r)
 	return nil

@@ -153,6 +153,8 @@ func TestStartRefuses(t *testing.T) {
 		"hops":          {travel.StartArgs{Binding: w.bind, Roots: root, Deadline: second, Hops: travel.MaxHops + 1}, travel.ErrHopLimit},
 		"branches":      {travel.StartArgs{Binding: w.bind, Roots: root, Deadline: second, Branches: 11}, travel.ErrForkLimit},
 		"roots":         {travel.StartArgs{Binding: w.bind, Roots: make([]travel.Root, 11), Deadline: second}, travel.ErrForkLimit},
+		"no worker":     {travel.StartArgs{Binding: w.bind, Roots: []travel.Root{{To: 2, Worker: 2}}, Deadline: second, Workers: 2}, travel.ErrLimit},
+		"workers":       {travel.StartArgs{Binding: w.bind, Roots: root, Deadline: second, Workers: travel.MaxWorkers + 1}, travel.ErrLimit},
 		"no peer":       {travel.StartArgs{Binding: w.bind, Roots: []travel.Root{{To: 2}, {To: 5}}, Deadline: second}, travel.ErrNoPeer},
 		"large payload": {travel.StartArgs{Binding: w.bind, Roots: []travel.Root{{To: 2, Payload: make([]byte, 65536)}}, Deadline: second}, travel.ErrTooLarge},
 	} {

@@ -261,6 +261,11 @@ func (c *Core) giveWay(now Instant) {
 			c.granted(old)
 			continue
 		}
+		if c.onlyItself(old.inv, room == RoomShare) {
+			c.failRun(now, old, CodeBackpressure, fmt.Sprintf("%d of its %d workers keep scratch here, and that leaves no room of %d KiB for another: ask for fewer workers, or let the element have more room (the engine's MaxInstances or MemoryBytes)",
+				old.inv.seats.held, old.workers, old.need>>10))
+			continue
+		}
 		c.press(now, old, now-patience, room == RoomShare)
 	}
 	if c.rooms.n == 0 {
@@ -289,14 +294,35 @@ func (c *Core) oldest(now Instant, t *tenant, before Instant) (old *Run) {
 	return old
 }
 
-// rests reports whether no branch of an invocation has run here since before: what is here of it waits to leave.
+// rests reports whether no branch of an invocation has run here since before: what is here of it waits to leave, for room that
+// another worker of it has not got, or for its turn behind such a one.
 func (inv *invocation) rests(before Instant) bool {
 	for n := inv.runs.first; n != nil; n = n.next {
-		if n.v.state != runStowed || n.v.since > before {
+		switch n.v.state {
+		case runWaiting:
+		case runStowed, runAwaiting:
+			if n.v.since > before {
+				return false
+			}
+		default:
 			return false
 		}
 	}
 	return inv.rested <= before
+}
+
+// onlyItself reports whether an invocation of which a branch waits for room here has it all: nobody else keeps scratch or runs, of
+// its principal if that one's share is short.
+func (c *Core) onlyItself(inv *invocation, own bool) bool {
+	if inv.seats.held == 0 || own && c.tenantOf(inv).running > 0 || !own && c.running > 0 {
+		return false
+	}
+	for n := c.rooms.holders.first; n != nil; n = n.next {
+		if n.v != inv && (!own || c.tenantOf(n.v) == c.tenantOf(inv)) {
+			return false
+		}
+	}
+	return true
 }
 
 // press tells the origins of the youngest invocations that stand in the way of a branch: those that keep

@@ -40,6 +40,8 @@ type runFlags struct {
 	moved    bool // … moved on
 	stopped  bool // the runtime was asked to stop it
 	hasTrace bool
+	worker   uint8 // of the element's
+	workers  uint8 // that the invocation has at each element; 0: one
 }
 
 // runRest is what only a run has that is not light.
@@ -55,6 +57,7 @@ type runRest struct {
 	credit       any      // of the message that brought it, withheld from its sender; nil: none
 	lane         *lane    // in which it waits to leave, if it is stowed
 	as           *Binding // what it runs where it goes
+	onto         uint8    // as which worker
 	need         uint64   // bytes of room that it waits for
 	turn         uint64   // among those that wait
 	since        Instant  // when it began to wait, for room to run or to send
@@ -106,6 +109,9 @@ func (r *Run) Deadline() Instant {
 	return r.inv.deadline
 }
 
+// Worker is which of its element's workers the run is, and of how many.
+func (r *Run) Worker() (worker, workers uint8) { return r.worker, max(r.workers, 1) }
+
 // Hops is how many more forwards and forks the branch may do in a row.
 func (r *Run) Hops() uint16 { return r.hops }
 
@@ -117,7 +123,7 @@ func (r *Run) State() any {
 	if r.inv == nil {
 		return nil
 	}
-	return r.inv.state
+	return r.inv.seats.of(r).state
 }
 
 // Origin is the endpoint of the element that started the invocation.
@@ -164,6 +170,7 @@ func (c *Core) newRun(inv *invocation, branch uint64, hops uint16) *Run {
 func (r *Run) take(e *injectExt) {
 	r.hasTrace, r.trace = e.hasTrace, e.trace
 	r.parts, r.lists = e.parts, e.lists
+	r.worker, r.workers = e.worker, e.workers
 	for f := e.forks; len(f) > 0; f = f[8:] {
 		r.forks = append(r.forks, le.Uint64(f))
 	}
@@ -190,7 +197,8 @@ func (c *Core) HoldState(r *Run, state any) error {
 	case inv.dead:
 		return fmt.Errorf("%w: invocation %v", ErrCanceled, inv.id)
 	}
-	if inv.holds, inv.state = true, state; inv.inHolders.in == nil {
+	inv.seats.hold(r, state)
+	if inv.inHolders.in == nil {
 		c.rooms.holders.push(&inv.inHolders)
 	}
 	return nil
@@ -211,10 +219,9 @@ func (c *Core) dropRun(now Instant, r *Run) {
 	}
 	inv.rested = now
 	r.state, r.Payload, r.User, r.forks = runFree, nil, nil, r.forks[:0]
+	left := inv.seats.leave(r)
 	r.inv, r.binding, r.from = nil, nil, nil
-	c.runPool.put(r)
-	if inv.active == r {
-		inv.active = nil
+	if c.runPool.put(r); left {
 		c.turn(now, inv)
 	}
 }
@@ -246,11 +253,15 @@ func (c *Core) unqueue(r *Run) {
 	}
 }
 
-// turn gives a stateful invocation's next branch its turn.
+// turn gives a stateful invocation's next branches their turn.
 func (c *Core) turn(now Instant, inv *invocation) {
-	if n := inv.waiting.first; n != nil && !inv.dead {
-		n.leave()
-		c.admit(now, n.v, false)
+	for !inv.dead {
+		r := inv.seats.next(c.lim.Workers)
+		if r == nil {
+			return
+		}
+		r.inQueue.leave()
+		c.admit(now, r, false)
 	}
 }
 
@@ -277,8 +288,7 @@ func (c *Core) retire(now Instant, r *Run) {
 			r.state, r.Payload = runLate, nil
 			return
 		}
-		if r.state = runStowed; inv.active == r {
-			inv.active = nil
+		if r.state = runStowed; inv.seats.leave(r) {
 			c.turn(now, inv)
 		}
 		return
@@ -319,19 +329,16 @@ func (r *Run) function() string {
 	return r.binding.Image.String()
 }
 
-// Awaited reports whether other branches of a stateful invocation wait here for the run's end.
-func (r *Run) Awaited() bool { return r.inv != nil && r.inv.waiting.n > 0 }
-
 // Forward moves the branch to another element with a new payload; here only
 // Finish may follow. ErrBackpressure without an end of the branch (Run.Ended) means that nothing was sent and that
 // the caller may try again later. Any other forward that cannot be sent fails the branch: its
 // origin hears why, and so does the caller.
 func (c *Core) Forward(now Instant, r *Run, to Peer, payload []byte) error {
-	return c.ForwardAs(now, r, to, nil, payload)
+	return c.ForwardAs(now, r, to, r.worker, nil, payload)
 }
 
-// ForwardAs is Forward, and the branch goes on as a run of b (nil: the same as r).
-func (c *Core) ForwardAs(now Instant, r *Run, to Peer, b *Binding, payload []byte) error {
+// ForwardAs is Forward, and the branch goes on there as a run of b (nil: the same as r), of that worker.
+func (c *Core) ForwardAs(now Instant, r *Run, to Peer, worker uint8, b *Binding, payload []byte) error {
 	c.expand()
 	if err := c.check(now, r); err != nil {
 		return err
@@ -339,7 +346,7 @@ func (c *Core) ForwardAs(now Instant, r *Run, to Peer, b *Binding, payload []byt
 	if b == nil {
 		b = r.binding
 	}
-	if err := c.pass(now, r, to, b, r.branch, payload); err != nil {
+	if err := c.pass(now, r, to, worker, b, r.branch, payload); err != nil {
 		return err
 	}
 	c.stats.Forwards++
@@ -356,6 +363,11 @@ func (c *Core) ForwardAs(now Instant, r *Run, to Peer, b *Binding, payload []byt
 // same as r). As with Forward, one that finds no room can be tried again, and any other that
 // cannot be sent fails the branch that makes it: a result without it would be a partial one.
 func (c *Core) Fork(now Instant, r *Run, to Peer, b *Binding, payload []byte) (branch uint64, err error) {
+	return c.ForkAs(now, r, to, r.worker, b, payload)
+}
+
+// ForkAs is Fork, and the branch begins there as that worker's.
+func (c *Core) ForkAs(now Instant, r *Run, to Peer, worker uint8, b *Binding, payload []byte) (branch uint64, err error) {
 	c.expand()
 	if err := c.check(now, r); err != nil {
 		return 0, err
@@ -372,7 +384,7 @@ func (c *Core) Fork(now Instant, r *Run, to Peer, b *Binding, payload []byte) (b
 		c.forks++
 		branch = mix(c.cfg.Self+c.forks) | 1<<63
 	}
-	if err := c.pass(now, r, to, b, branch, payload); err != nil {
+	if err := c.pass(now, r, to, worker, b, branch, payload); err != nil {
 		return 0, err
 	}
 	r.forks = append(r.forks, branch)
@@ -398,12 +410,15 @@ func oneLess(hops uint16) uint16 {
 }
 
 // pass sends a branch on.
-func (c *Core) pass(now Instant, r *Run, to Peer, b *Binding, branch uint64, payload []byte) error {
+func (c *Core) pass(now Instant, r *Run, to Peer, worker uint8, b *Binding, branch uint64, payload []byte) error {
+	if worker >= max(r.workers, 1) {
+		return c.abort(now, r, CodeLimit, fmt.Sprintf("there is no worker %d at an element, only %d of them", worker, max(r.workers, 1)))
+	}
 	if r.hops == 0 {
 		return c.abort(now, r, CodeHopLimit, fmt.Sprintf("%s used up its hop budget on %s", r.function(), c.cfg.Name))
 	}
 	if to == Self {
-		return c.passHere(now, r, b, branch, payload)
+		return c.passHere(now, r, worker, b, branch, payload)
 	}
 	p := c.peer(to)
 	if p == nil {
@@ -419,18 +434,18 @@ func (c *Core) pass(now Instant, r *Run, to Peer, b *Binding, branch uint64, pay
 	}
 	r.toward = p
 	if c.outOfTurn(r, p) {
-		if branch == r.branch && c.stow(now, r, p, b, payload) {
+		if branch == r.branch && c.stow(now, r, p, worker, b, payload) {
 			return nil
 		}
 		return fmt.Errorf("%w: %d branches wait to leave for %s", ErrBackpressure, p.waits(), p.Name)
 	}
-	s := c.sending(r, b, branch)
+	s := c.sending(r, worker, b, branch)
 	declares, err := c.sendInject(now, p, &s, payload)
 	switch {
 	case err == nil:
 		c.sentBranch(p, &s, declares)
 		return nil
-	case isBackpressure(err) && branch == r.branch && c.stow(now, r, p, b, payload):
+	case isBackpressure(err) && branch == r.branch && c.stow(now, r, p, worker, b, payload):
 		return nil
 	case isBackpressure(err):
 		return err
@@ -439,7 +454,7 @@ func (c *Core) pass(now Instant, r *Run, to Peer, b *Binding, branch uint64, pay
 }
 
 // passHere continues or forks on this element itself.
-func (c *Core) passHere(now Instant, r *Run, b *Binding, branch uint64, payload []byte) error {
+func (c *Core) passHere(now Instant, r *Run, worker uint8, b *Binding, branch uint64, payload []byte) error {
 	n := len(payload) + runOverheadBytes
 	if len(payload) > MaxDataBytes {
 		return c.abort(now, r, CodeLimit, tooLong("payload", len(payload)).Error())
@@ -453,6 +468,7 @@ func (c *Core) passHere(now Instant, r *Run, b *Binding, branch uint64, payload 
 	}
 	next := c.newRun(r.inv, branch, oneLess(r.hops))
 	next.hasTrace, next.trace = r.hasTrace, r.trace
+	next.worker, next.workers = worker, r.workers
 	if branch == r.branch {
 		next.parts, next.lists = r.parts, r.lists
 		next.forks = append(next.forks, r.forks...)

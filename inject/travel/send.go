@@ -13,6 +13,8 @@ type sending struct {
 	binding      *Binding
 	branch       uint64
 	hops         uint16
+	worker       uint8 // there, of so many; 0: one
+	workers      uint8
 	trace        *Trace
 	parts, lists uint32
 	forks        []uint64
@@ -56,7 +58,7 @@ func (c *Core) sendInject(now Instant, p *peer, s *sending, payload []byte) (dec
 		return false, fmt.Errorf("%w: %v or its table %v is not in the store of %s", ErrNoCode, s.binding.Image, s.binding.Table, c.cfg.Name)
 	}
 	declares = !p.declared(s.binding)
-	if declares || s.trace != nil || s.parts|s.lists != 0 || len(s.forks) > 0 {
+	if declares || s.trace != nil || s.parts|s.lists != 0 || len(s.forks) > 0 || s.workers > 1 {
 		m.flags |= flagExt
 	}
 	c.out = c.out[:m.putHead((*[injectHeadBytes + 24]byte)(c.out[:injectHeadBytes+24]))]
@@ -78,12 +80,13 @@ func tooLong(what string, n int) error {
 
 func (c *Core) appendExts(p *peer, s *sending, b []byte, payload int) []byte {
 	var e injectExt
-	const others = 65 + 3*8 + 2 + traceBytes + 8 + 8 // ids, heads of extensions, trace, counts, maker
+	const others = 65 + 3*9 + 2 + traceBytes + 8 + 8 + 2 // ids, heads of extensions, trace, counts, maker, worker
 	c.declare(p, s.binding, &e, MaxMessageBytes-len(b)-payload-others-8*len(s.forks)-len(s.binding.Constants))
 	if s.trace != nil {
 		e.hasTrace, e.trace = true, *s.trace
 	}
 	e.parts, e.lists = s.parts, s.lists
+	e.worker, e.workers = s.worker, s.workers
 	return e.append(b, s.forks)
 }
 

@@ -33,6 +33,7 @@ type trial struct {
 	ordered bool // messages of a link arrive in their order
 	derived int  // branches that were sent on as another function
 	made    int  // functions that only one node had at first
+	atOnce  int  // the most workers of an invocation that ran at a node
 }
 
 // element is one life of a node: a core with a scripted runtime.
@@ -48,8 +49,8 @@ type element struct {
 	byLink   map[int]travel.Peer
 	has      map[travel.ID]int // objects here, how often pinned
 	stop     map[*travel.Run]bool
-	busy     map[travel.InvocationID]int  // stateful: running now
-	state    map[travel.InvocationID]int  // held now
+	busy     map[worker]int               // stateful: running now
+	state    map[worker]int               // held now
 	taking   bool                         // an INJECT is being received
 	kept     int                          // messages whose credit is withheld
 	canceled map[travel.InvocationID]bool // CANCEL has come from its origin
@@ -64,7 +65,7 @@ type element struct {
 func (t *trial) boot(n *sim.Node) sim.Handler {
 	e := &element{t: t, n: n, peers: map[int][]travel.Peer{}, back: map[travel.Peer]*sim.Node{}, has: map[travel.ID]int{},
 		canceled: map[travel.InvocationID]bool{}, links: map[travel.Peer]int{}, byLink: map[int]travel.Peer{},
-		stop: map[*travel.Run]bool{}, busy: map[travel.InvocationID]int{}, state: map[travel.InvocationID]int{},
+		stop: map[*travel.Run]bool{}, busy: map[worker]int{}, state: map[worker]int{},
 		bind: map[[2]travel.ID]*travel.Binding{}, taken: map[*travel.Run]bool{}}
 	core, err := travel.New(travel.Config{Self: n.Incarnation, Name: n.Name, HashSeed: n.Incarnation, Limits: t.limits, Store: e, Effects: e})
 	if err != nil {
@@ -333,7 +334,7 @@ func (e *element) principal(r *travel.Run) string {
 // place is a place for a run to begin in; false: it waits for one.
 func (e *element) place(r *travel.Run) bool {
 	switch {
-	case e.room() == 0 || e.state[r.Invocation()] > 0:
+	case e.room() == 0 || e.state[workerOf(r)] > 0:
 	case e.taken[r]:
 		delete(e.taken, r)
 	case e.core.AwaitsRoom(e.principal(r)) || e.used == e.room():
@@ -346,13 +347,14 @@ func (e *element) place(r *travel.Run) bool {
 }
 
 func (e *element) FreeState(id travel.InvocationID, state any) {
-	if e.state[id] == 0 || state != any(id) {
+	w, ok := state.(worker)
+	if !ok || w.inv != id || e.state[w] == 0 {
 		e.t.fail("%s: state of %v freed, which is not held", e.n.Name, id)
 	}
-	if e.busy[id] > 0 {
+	if e.busy[w] > 0 {
 		e.t.fail("%s: state of %v freed while a run uses it", e.n.Name, id)
 	}
-	delete(e.state, id)
+	delete(e.state, w)
 	if e.room() > 0 {
 		e.leave()
 	}
@@ -404,7 +406,7 @@ func (e *element) execute(r *travel.Run) {
 	if _, ok := e.has[s.what.Image]; !ok {
 		e.t.fail("plan %d: step %d ran without its code", id, i)
 	}
-	inv := r.Invocation()
+	inv, own := r.Invocation(), workerOf(r)
 	if e.canceled[inv] && e.t.limits.Tombstones == 0 {
 		e.t.fail("plan %d: step %d ran after its CANCEL had come", id, i)
 	}
@@ -412,19 +414,20 @@ func (e *element) execute(r *travel.Run) {
 		e.t.fail("plan %d: step %d ran %v after the deadline", id, i, time.Duration(e.t.w.Now()-p.deadline))
 	}
 	if p.stateful {
-		if e.busy[inv]++; e.busy[inv] > 1 {
-			e.t.fail("plan %d: two branches run on %s at once", id, e.n.Name)
+		if e.busy[own]++; e.busy[own] > 1 || own.number != s.worker {
+			e.t.fail("plan %d: %d branches of worker %d run on %s at once, step %d is worker %d's", id, e.busy[own], own.number, e.n.Name, i, s.worker)
 		}
+		e.atOnce(p, inv)
 	}
-	if life := p.kept[e.n.Index]; life != 0 && (life != e.n.Incarnation || r.State() == nil) {
+	if life := p.kept[s.place()]; life != 0 && (life != e.n.Incarnation || r.State() == nil) {
 		p.forgot = fmt.Sprintf("step %d ran on %s without the scratch that an earlier step had kept there", i, e.n.Name)
 		if life == e.n.Incarnation && (!p.ended || e.t.ordered && e.t.limits.Tombstones == 0) {
 			e.t.fail("plan %d: %s", id, p.forgot)
 		}
 	}
-	if s.hold && e.core.HoldState(r, inv) == nil {
-		e.state[inv] = 1
-		p.kept[e.n.Index] = e.n.Incarnation
+	if s.hold && e.core.HoldState(r, own) == nil {
+		e.state[own] = 1
+		p.kept[s.place()] = e.n.Incarnation
 	}
 	if s.run == 0 {
 		e.act(r, p, i, 0)
@@ -435,6 +438,33 @@ func (e *element) execute(r *travel.Run) {
 		e.spawn(r, p, i)
 	}
 	e.n.Do(s.run, func() { e.act(r, p, i, 0); e.after() })
+}
+
+// worker is one of an invocation's at an element.
+type worker struct {
+	inv    travel.InvocationID
+	number uint8
+}
+
+func workerOf(r *travel.Run) worker {
+	n, _ := r.Worker()
+	return worker{r.Invocation(), n}
+}
+
+// place is where a step finds the scratch of earlier ones.
+func (s *step) place() [2]int { return [2]int{s.at, int(s.worker)} }
+
+// atOnce counts how many of an invocation's workers run here: more than one, somewhere, and never more than may.
+func (e *element) atOnce(p *plan, inv travel.InvocationID) {
+	n := 0
+	for w, busy := range e.busy {
+		if w.inv == inv && busy > 0 {
+			n++
+		}
+	}
+	if e.t.atOnce = max(e.t.atOnce, n); e.t.limits.Workers > 0 && n > e.t.limits.Workers {
+		e.t.fail("plan %d: %d workers run on %s at once, %d may", p.id, n, e.n.Name, e.t.limits.Workers)
+	}
 }
 
 // to is the peer where a plan's steps at a node happen: it is in the life in which the plan's table names it.
@@ -511,7 +541,7 @@ func (e *element) spawn(r *travel.Run, p *plan, i int) bool {
 	for ; s.forked < len(s.forks) && !r.Ended(); s.forked++ {
 		f := s.forks[s.forked]
 		b, done := e.named(r, p, f)
-		_, err := e.core.Fork(e.now(), r, e.to(p, p.steps[f].at), b, p.payload(f))
+		_, err := e.core.ForkAs(e.now(), r, e.to(p, p.steps[f].at), p.steps[f].worker, b, p.payload(f))
 		done()
 		if err != nil {
 			if !r.Ended() && !errors.Is(err, travel.ErrBackpressure) {
@@ -545,7 +575,7 @@ func (e *element) act(r *travel.Run, p *plan, i, part int) {
 		end = travel.End{Code: travel.CodeFunction, Status: 7, Text: "on purpose"}
 	case s.next >= 0:
 		b, done := e.named(r, p, s.next)
-		err := e.core.ForwardAs(e.now(), r, e.to(p, p.steps[s.next].at), b, p.payload(s.next))
+		err := e.core.ForwardAs(e.now(), r, e.to(p, p.steps[s.next].at), p.steps[s.next].worker, b, p.payload(s.next))
 		done()
 		if errors.Is(err, travel.ErrBackpressure) && !r.Ended() {
 			e.wait(r, p, i, part)
@@ -555,9 +585,9 @@ func (e *element) act(r *travel.Run, p *plan, i, part int) {
 		end.HasResult, end.Result = true, p.result(i, -1)
 	}
 	if p.stateful {
-		e.busy[r.Invocation()]--
+		e.busy[workerOf(r)]--
 	}
-	leaves := e.room() > 0 && e.state[r.Invocation()] == 0
+	leaves := e.room() > 0 && e.state[workerOf(r)] == 0
 	e.core.Finish(e.now(), r, end)
 	if leaves {
 		e.leave()
@@ -591,10 +621,10 @@ func (e *element) start(p *plan, deadline time.Duration, object bool) {
 	p.life = e.n.Incarnation
 	p.started, p.deadline = e.t.w.Now(), e.t.w.Now()+int64(deadline)
 	e.name(p, b)
-	a := travel.StartArgs{Binding: b, Deadline: travel.Instant(p.deadline), Stateful: p.stateful}
+	a := travel.StartArgs{Binding: b, Deadline: travel.Instant(p.deadline), Stateful: p.stateful, Workers: uint8(p.workers)}
 	for _, r := range p.roots {
 		p.steps[r].what = b.What
-		a.Roots = append(a.Roots, travel.Root{To: e.to(p, p.steps[r].at), Payload: p.payload(r)})
+		a.Roots = append(a.Roots, travel.Root{To: e.to(p, p.steps[r].at), Worker: p.steps[r].worker, Payload: p.payload(r)})
 	}
 	a.Partly = e.t.patient
 	p.fut, err = e.core.Start(e.now(), &a)

@@ -17,6 +17,7 @@ type plan struct {
 	steps    []step
 	roots    []int
 	stateful bool
+	workers  int  // at each element; 0: one
 	fails    bool // a step fails on purpose
 	mixed    bool // steps make functions of it, which the next ones run
 	image    travel.ID
@@ -35,13 +36,14 @@ type plan struct {
 	endedAt    int64
 	results    map[[2]int]int // step and part, how often delivered
 	startError error
-	elements   map[int]uint64 // node: its life that the plan is for
-	kept       map[int]uint64 // node: its life in which a step has kept scratch there
-	forgot     string         // a step found none where an earlier one had kept it
+	elements   map[int]uint64    // node: its life that the plan is for
+	kept       map[[2]int]uint64 // node and worker: the node's life in which a step has kept scratch there
+	forgot     string            // a step found none where an earlier one had kept it
 }
 
 type step struct {
 	at     int // node
+	worker uint8
 	run    time.Duration
 	split  bool // forks and parts go out before the run's time, not after
 	parts  int
@@ -107,13 +109,17 @@ type shape struct {
 	run                        time.Duration
 	bytes                      int
 	stateful, fail             float64
+	workers                    int // the most that a plan has at each element
 }
 
 // randomPlan draws a tree. where gives the node of a step.
 func randomPlan(r *rand.Rand, sh shape, where func() int) *plan {
-	p := &plan{results: make(map[[2]int]int), kept: make(map[int]uint64), stateful: r.Float64() < sh.stateful, cancelAt: -1}
+	p := &plan{results: make(map[[2]int]int), kept: make(map[[2]int]uint64), stateful: r.Float64() < sh.stateful, cancelAt: -1}
 	left := 1 + r.IntN(sh.steps)
 	p.fails = r.Float64() < sh.fail
+	if sh.workers > 1 {
+		p.workers = 1 + r.IntN(sh.workers)
+	}
 	p.mixed = left%2 == 0 // without a draw of its own, which would change every seed's plans
 	var grow func(depth int) int
 	grow = func(depth int) int {
@@ -123,6 +129,9 @@ func randomPlan(r *rand.Rand, sh shape, where func() int) *plan {
 		s := step{at: where(), next: -1, split: r.IntN(2) == 0, hold: p.stateful && r.IntN(2) == 0}
 		if r.IntN(3) > 0 && sh.run > 0 {
 			s.run = time.Duration(r.Int64N(int64(sh.run)))
+		}
+		if p.workers > 1 {
+			s.worker = uint8(r.IntN(p.workers))
 		}
 		if sh.parts > 0 && r.IntN(3) == 0 {
 			s.parts = r.IntN(sh.parts + 1)

@@ -46,7 +46,7 @@ func (p *programs) leave(r *travel.Run) {
 // program has a run wait for its program if that is not ready; false: it waits, or has ended.
 func (e *element) program(r *travel.Run) bool {
 	k, p, id := &e.t.compile, &e.programs, r.Binding().Image
-	if k.time == 0 || e.state[r.Invocation()] > 0 {
+	if k.time == 0 || e.state[workerOf(r)] > 0 {
 		return true
 	}
 	if p.ready == nil {

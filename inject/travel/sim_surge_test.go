@@ -14,7 +14,7 @@ import (
 // surgePlan draws an invocation as functions that go on in rounds make it: it keeps scratch and starts at every member, and each of
 // its roots has many branches for every other one, some of which have more.
 func surgePlan(r *rand.Rand, members, most int) *plan {
-	p := &plan{results: make(map[[2]int]int), kept: make(map[int]uint64), stateful: true, cancelAt: -1}
+	p := &plan{results: make(map[[2]int]int), kept: make(map[[2]int]uint64), stateful: true, cancelAt: -1}
 	add := func(at int) int {
 		p.steps = append(p.steps, step{at: at, next: -1, hold: true, split: true, reply: true, bytes: r.IntN(400), run: time.Duration(r.Int64N(int64(20 * time.Microsecond)))})
 		return len(p.steps) - 1

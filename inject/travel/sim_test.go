@@ -322,14 +322,22 @@ func TestSimCrash(t *testing.T) {
 	for i := 4; i < 8; i++ { // a link breaks instead, and both its ends live on
 		kinds[i].crashes, kinds[i].cuts = 0, 1
 	}
-	var lost [8]tally
+	var lost, code [8]tally
+	var worlds, made int
 	trials.Each(t, 160, func(seed uint64, fail seeds.Fail) {
 		tr := kinds[seed%8].run(seed, fail)
+		made += tr.made
+		if worlds++; tr.derived == 0 {
+			tr.fail("no branch went on as another function")
+		}
 		for _, p := range tr.plans {
 			if p.orphaned || p.startError != nil {
 				continue
 			}
 			lost[seed%8].add(p)
+			if p.mixed {
+				code[seed%8].add(p)
+			}
 			if p.endedAt-p.started > int64(5*time.Second) {
 				tr.fail("plan %d took %v and ended with %v", p.id, time.Duration(p.endedAt-p.started), p.err)
 			}
@@ -338,7 +346,10 @@ func TestSimCrash(t *testing.T) {
 			}
 		}
 	})
-	t.Logf("futures that ended with a loss, of crashes and of cut links: %v", lost)
+	if worlds >= len(kinds) && made == 0 { // one slow world may make none before it ends
+		t.Error("no run made a function")
+	}
+	t.Logf("futures that ended with a loss, of crashes and of cut links: %v; of those whose branches made functions and ran as them: %v", lost, code)
 }
 
 // tally counts futures, and those of them that ended because something was lost.

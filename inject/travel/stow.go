@@ -6,11 +6,11 @@ import "errors"
 // all that a run takes; what is left is the payload, counted as held. It leaves when there is room.
 
 // stow keeps a forward that found no room; false: there is none for it here either, or it is no branch that can wait.
-func (c *Core) stow(now Instant, r *Run, p *peer, b *Binding, payload []byte) bool {
+func (c *Core) stow(now Instant, r *Run, p *peer, worker uint8, b *Binding, payload []byte) bool {
 	if t, n := r.tenant(c), len(payload)+runOverheadBytes; !c.fitsHeld(t, n) && !c.fitsBacklog(t, n) {
 		return false
 	}
-	r.stowed, r.as, r.ended, r.since, r.told = true, b, true, now, false
+	r.stowed, r.as, r.onto, r.ended, r.since, r.told = true, b, worker, true, now, false
 	b.refs++
 	r.Payload, r.owned = append([]byte(nil), payload...), true
 	r.from = nil // it is this element's now
@@ -45,7 +45,7 @@ func (c *Core) sendStowed(now Instant, p *peer) {
 	for refused := 0; refused < p.turns.n && p.up; {
 		l := p.turns.first.v
 		r := l.stowed.first.v
-		s := c.sending(r, r.as, r.branch)
+		s := c.sending(r, r.onto, r.as, r.branch)
 		declares, err := c.sendInject(now, p, &s, r.Payload)
 		if isBackpressure(err) && c.hasShare(l.tenant, false) {
 			return // no tenant's branch would find room
@@ -102,10 +102,10 @@ func unsentCode(err error) Code {
 }
 
 // sending is what an INJECT says of a branch that goes on, or that a run forks.
-func (c *Core) sending(r *Run, b *Binding, branch uint64) sending {
+func (c *Core) sending(r *Run, worker uint8, b *Binding, branch uint64) sending {
 	inv := r.inv
 	s := sending{id: inv.id, tenant: r.tenant(c), fromHere: inv.originPeer == nil, stateful: inv.stateful, born: inv.born, deadline: inv.deadline,
-		binding: b, branch: branch, hops: oneLess(r.hops)}
+		binding: b, branch: branch, hops: oneLess(r.hops), worker: worker, workers: r.workers}
 	if r.hasTrace {
 		s.trace = &r.trace
 	}

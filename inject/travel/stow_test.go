@@ -279,7 +279,7 @@ func TestStowedAs(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.d.full = true
-		if err := p.d.core.ForwardAs(w.now, p.r, 3, other, []byte("onward")); err != nil || p.d.core.Sizes().Stowed != 1 {
+		if err := p.d.core.ForwardAs(w.now, p.r, 3, 0, other, []byte("onward")); err != nil || p.d.core.Sizes().Stowed != 1 {
 			t.Fatalf("a forward into a full queue: %v, %+v", err, p.d.core.Sizes())
 		}
 		p.d.core.Unbind(other)

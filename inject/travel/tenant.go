@@ -136,7 +136,7 @@ func (c *Core) NextRun() *Run {
 // begin marks a run as the runtime's.
 func (c *Core) begin(r *Run) {
 	if r.inv.stateful {
-		r.inv.active = r
+		r.inv.seats.take(r)
 	}
 	r.state, r.reserved = runRunning, false
 	c.running++

@@ -124,7 +124,7 @@ type Effects interface {
 	// Stop asks the runtime to stop a run; it still calls Finish for it. It may
 	// be the run that the core's call is about.
 	Stop(r *Run)
-	// FreeState hands back what HoldState gave: no run of this invocation
+	// FreeState hands back what HoldState gave, of each worker: no run of this invocation
 	// uses it any more.
 	FreeState(id InvocationID, state any)
 	// Reserve takes the room that a run waits for (Core.Await), if there is enough. Then the run begins soon, or
@@ -160,6 +160,7 @@ type Outcome struct {
 // Root is one branch that a future starts with.
 type Root struct {
 	To      Peer
+	Worker  uint8 // there
 	Payload []byte
 }
 
@@ -176,7 +177,9 @@ type StartArgs struct {
 	// Stateful: the function keeps scratch at the elements it visits, so its
 	// branches run one at a time at each.
 	Stateful bool
-	Trace    *Trace // nil: none
+	// Workers is how many of the invocation's branches run at once at an element, each as a worker that keeps scratch of its own; 0 means one.
+	Workers uint8
+	Trace   *Trace // nil: none
 	// Partly lets a start that finds no room for all roots go on later.
 	Partly bool
 	Sent   int // set by Start and Resume: so many of the roots are on their way

@@ -122,7 +122,7 @@ func TestVisit(t *testing.T) {
 			n := newRoad(t, travel.Limits{})
 			before := n.middle.core.Counters()
 			p := n.visit(t)
-			if r := p.r; r.Origin() != 1 || r.Deadline() <= n.now || r.Deadline() > n.now+second || string(r.Payload) != "go" || r.Branch() != 0 || r.Invocation().Origin != 1 || r.Stateful() || r.State() != nil || r.Awaited() || r.Ended() {
+			if r := p.r; r.Origin() != 1 || r.Deadline() <= n.now || r.Deadline() > n.now+second || string(r.Payload) != "go" || r.Branch() != 0 || r.Invocation().Origin != 1 || r.Stateful() || r.State() != nil || r.Ended() {
 				t.Errorf("the light run is %+v", r)
 			}
 			c.do(t, n, p)

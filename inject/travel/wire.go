@@ -28,6 +28,7 @@ const (
 	extForks   = 6 // forks the branch has made so far, in no list yet
 	extDerived = 7 // the constants of a derived function
 	extMaker   = 8 // the incarnation of the element at which a run made the image
+	extWorker  = 9 // u8 worker and u8 workers: as which of them the branch runs
 	// extOptional and above may be skipped by a receiver that does not know them.
 	extOptional = 128
 )
@@ -108,6 +109,8 @@ type injectExt struct {
 	trace        Trace
 	parts, lists uint32
 	forks        []byte // u64 each
+	worker       uint8
+	workers      uint8 // 0: one
 }
 
 // putHead writes everything before the extensions to b and returns its length.
@@ -250,6 +253,11 @@ func (e *injectExt) one(t int, v []byte) error {
 			e.what.Maker = le.Uint64(v)
 			ok = e.what.Maker != 0
 		}
+	case extWorker:
+		if ok = len(v) == 2; ok {
+			e.worker, e.workers = v[0], v[1]
+			ok = e.worker < e.workers && e.workers > 1 && e.workers <= MaxWorkers
+		}
 	default:
 		if t < extOptional {
 			return malformed(KindInject, "extension %d is unknown here", t)
@@ -337,6 +345,9 @@ func (e *injectExt) append(b []byte, forks []uint64) []byte {
 	if e.declared && e.what.Maker != 0 {
 		b = append(b, extMaker, 8, 0)
 		b = le.AppendUint64(b, e.what.Maker)
+	}
+	if e.workers > 1 {
+		b = append(b, extWorker, 2, 0, e.worker, e.workers)
 	}
 	if len(b) == at+2 {
 		return b[:at]

@@ -14,8 +14,8 @@ import (
 
 // Machine code is kept in a directory, one file per program variant. wazero has a file cache of its own, but it is unbounded, writes with
 // an fsync on the path of the first use, and checks only a part of what it reads back, and that with
-// a CRC: a damaged offset would be jumped to. So wazero's cache directory is a private one in memory (stage). What
-// wazero writes there goes into the cache, and on a hit the verified bytes are staged for wazero to find.
+// a CRC: a damaged offset would be jumped to. So wazero gets a shelf in memory in the place of its directory (internal/shelf): what it
+// makes goes into the cache from there, and on a hit the verified bytes are offered to it.
 var cacheKind = codecache.Kind{Magic: "wherryMC", Suffix: ".wmc", Log: "wasm"}
 
 // cacheKey names a variant's file: whatever changes the machine code is hashed in.

@@ -146,38 +146,6 @@ func TestCacheKeyVersion(t *testing.T) {
 	}
 }
 
-func TestSweep(t *testing.T) {
-	parent := t.TempDir()
-	held, err := makeStage(parent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer held.close()
-	left, err := makeStage(parent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	left.lock.Close() // as a process that crashed
-	sweep(parent)
-	if _, err := os.Stat(held.dir); err != nil {
-		t.Errorf("a directory in use was swept away: %v", err)
-	}
-	if _, err := os.Stat(left.dir); !os.IsNotExist(err) {
-		t.Errorf("a directory that was left is still there: %v", err)
-	}
-}
-
-// Without its staging directories, or with a full one, an engine compiles all the same.
-func TestStagingVanishes(t *testing.T) {
-	e := newEngine(t, Config{CacheDir: t.TempDir()})
-	for _, l := range e.lanes[1:] {
-		os.RemoveAll(l.stage.dir)
-	}
-	if got := value(t, bind(t, compile(t, e, "lab", abi.Limits{}), "alice"), order{op: 12}); got != 1 {
-		t.Errorf("the function answers %d", got)
-	}
-}
-
 // A module above smallModule goes through the other lane, and is cached as well.
 func TestLargeModule(t *testing.T) {
 	dir := t.TempDir()

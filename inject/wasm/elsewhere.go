@@ -5,15 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 
-	"github.com/wherry-fabric/wherry/internal/codecache"
+	"github.com/wherry-fabric/wherry/inject/wasm/internal/shelf"
 	"github.com/wherry-fabric/wherry/internal/compiler"
+	"github.com/wherry-fabric/wherry/internal/jail"
 )
 
 // What may take long to compile is compiled in a process that can be killed (Config.Compiler, ServeCompiler), and comes back as the file that
-// wazero would have written: the engine stages that and has wazero load it. What is compiled here is wasmcode's Quick: at most some 10 ms.
+// wazero would have written: the engine has wazero load that. The process is locked down (internal/jail): it has no way to files, sockets or other processes.
+// What is compiled here is wasmcode's Quick: at most some 10 ms.
 
 // compilers are an engine's compiler processes.
 type compilers struct {
@@ -31,7 +34,7 @@ func newCompilers(c Config) *compilers {
 }
 
 // ready says why no compiler process can be started; nil: one was. The context's end ends the wait for it.
-func (c *compilers) ready(ctx context.Context) error {
+func (c *compilers) ready(ctx context.Context, log *slog.Logger) error {
 	select {
 	case c.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -41,7 +44,7 @@ func (c *compilers) ready(ctx context.Context) error {
 	if c.works {
 		return nil
 	}
-	err := c.try(ctx)
+	err := c.try(ctx, log)
 	c.works = err == nil
 	if ctx.Err() != nil {
 		return fmt.Errorf("while a compiler process starts: %w", context.Cause(ctx))
@@ -50,7 +53,7 @@ func (c *compilers) ready(ctx context.Context) error {
 }
 
 // try starts a process, and says why it is of no use.
-func (c *compilers) try(ctx context.Context) error {
+func (c *compilers) try(ctx context.Context, log *slog.Logger) error {
 	h, err := c.pool.Hello(ctx)
 	switch {
 	case err != nil:
@@ -60,29 +63,32 @@ func (c *compilers) try(ctx context.Context) error {
 	case h.Compiler != compilerName():
 		return fmt.Errorf("it is %q, and this program has %q", h.Compiler, compilerName())
 	}
+	if h.Loose != "" {
+		log.Warn("wasm: compiler processes are not confined", "why", h.Loose)
+	}
 	return nil
 }
 
 // compileElsewhere has a module compiled, charged to a principal. The context's end ends that.
-func (e *Engine) compileElsewhere(ctx context.Context, principal, key string, code []byte) (codecache.Entry, error) {
-	if err := e.compilers.ready(ctx); err != nil {
-		return codecache.Entry{}, e.noCompiler(ctx, err)
+func (e *Engine) compileElsewhere(ctx context.Context, principal string, code []byte) (shelf.Code, error) {
+	if err := e.compilers.ready(ctx, e.config.Log); err != nil {
+		return shelf.Code{}, e.noCompiler(ctx, err)
 	}
 	made, err := e.compilers.pool.Compile(ctx, compiler.Job{Principal: principal, Request: compiler.Request{Code: code}})
 	var refused *compiler.RefusedError
 	switch {
 	case errors.As(err, &refused):
-		return codecache.Entry{}, &CodeError{refused}
+		return shelf.Code{}, &CodeError{refused}
 	case errors.Is(err, compiler.ErrDeadline):
-		return codecache.Entry{}, &CodeError{fmt.Errorf("%w; split its largest functions, or the function", err)}
+		return shelf.Code{}, &CodeError{fmt.Errorf("%w; split its largest functions, or the function", err)}
 	case err != nil:
-		return codecache.Entry{}, fmt.Errorf("wasm: compiling %d bytes: %w", len(code), err)
+		return shelf.Code{}, fmt.Errorf("wasm: compiling %d bytes: %w", len(code), err)
 	}
 	name, data, ok := bytes.Cut(made, []byte{'\n'})
 	if !ok {
-		return codecache.Entry{}, fmt.Errorf("wasm: the compiler process answered %d bytes that are no code", len(made))
+		return shelf.Code{}, fmt.Errorf("wasm: the compiler process answered %d bytes that are no code", len(made))
 	}
-	return codecache.Entry{Key: key, Name: string(name), Data: data}, nil
+	return shelf.Code{Name: string(name), Data: data}, nil
 }
 
 // noCompiler is the error of a function that would take long to compile where no process can be started for it. The log says it to the operator.
@@ -99,7 +105,9 @@ func (e *Engine) noCompiler(ctx context.Context, why error) error {
 func compilerName() string { return "wazero " + wazeroVersion }
 
 // ServeCompiler makes this process one of those that Config.Compiler names, until the socket that it finds as compiler.Descriptor ends.
-func ServeCompiler() error {
+func ServeCompiler() error { return serveCompiler((*lane).answer) }
+
+func serveCompiler(answer func(*lane, []byte) compiler.Answer) error {
 	socket := os.NewFile(compiler.Descriptor, "requests")
 	conn, err := net.FileConn(socket)
 	if err != nil {
@@ -110,24 +118,27 @@ func ServeCompiler() error {
 	if kind, why := kind(false); kind != kindCompiler {
 		hello.Why = why
 	}
-	l, err := newLane(kindCompiler, os.TempDir())
+	l, err := newLane(kindCompiler, true)
 	if err != nil {
 		hello.Why = err.Error()
 	} else {
 		defer l.close()
 	}
+	// wazero makes executable what it compiled, and nothing of it runs here. Where there are no filters, compiling here is still better than in the node.
+	if _, err := jail.Enter(true); err != nil {
+		hello.Loose = err.Error()
+	}
 	return compiler.Serve(conn, hello, func(r compiler.Request) compiler.Answer {
 		if hello.Why != "" {
 			return compiler.Answer{Failed: hello.Why}
 		}
-		return l.answer(r.Code)
+		return answer(l, r.Code)
 	})
 }
 
-// answer compiles a module, and gives the file that wazero wrote: its name, a line's end, its content.
+// answer compiles a module, and gives the file that wazero would have written: its name, a line's end, its content.
 func (l *lane) answer(code []byte) compiler.Answer {
-	defer l.stage.clear()
-	c, err := l.compile(code)
+	c, made, anew, err := l.compile(code, shelf.Code{})
 	if err != nil {
 		var bad *CodeError
 		if errors.As(err, &bad) {
@@ -136,9 +147,8 @@ func (l *lane) answer(code []byte) compiler.Answer {
 		return compiler.Answer{Refused: err.Error()}
 	}
 	_ = c.Close(context.Background()) // it frees code that nothing runs
-	made, ok := l.stage.newest(l.stage.files())
-	if !ok {
-		return compiler.Answer{Failed: "wazero wrote no file below " + l.stage.dir}
+	if !anew {
+		return compiler.Answer{Failed: "wazero made no code"}
 	}
 	return compiler.Answer{Object: append([]byte(made.Name+"\n"), made.Data...)}
 }

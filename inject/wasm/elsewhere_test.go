@@ -11,12 +11,16 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/internal/compiler"
+	"github.com/wherry-fabric/wherry/internal/jail"
 )
 
 // compilerMark makes this test program a compiler process.
@@ -27,6 +31,8 @@ func beCompiler(how string) {
 	err := errors.New("no such test")
 	if how == "well" {
 		err = ServeCompiler()
+	} else if how == "escape" {
+		err = serveCompiler(escape)
 	} else if how == "mute" {
 		_, err = io.Copy(io.Discard, os.NewFile(compiler.Descriptor, "requests")) // until its node ends it
 	} else if conn, cerr := net.FileConn(os.NewFile(compiler.Descriptor, "requests")); cerr == nil {
@@ -46,6 +52,51 @@ func beCompiler(how string) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
+	}
+}
+
+// escape tries, in place of compiling, what a confined process cannot do, on a thread that was there before and on one of its own.
+func escape(*lane, []byte) compiler.Answer {
+	var did []string
+	try := func(what string, err error) {
+		if !errors.Is(err, unix.EPERM) {
+			did = append(did, fmt.Sprintf("%s: %v", what, err))
+		}
+	}
+	attempts := func() {
+		_, err := os.ReadFile("/etc/passwd")
+		try("it read a file", err)
+		try("it wrote a file", os.WriteFile("/dev/shm/wherry-escape", []byte("x"), 0o600))
+		_, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+		try("it has a socket", err)
+		_, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		try("it has a Unix socket", err)
+		try("it signalled its node", unix.Kill(os.Getppid(), 0))
+		try("it began another program", unix.Exec("/bin/true", []string{"true"}, nil))
+	}
+	attempts()
+	done := make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // the thread ends with it
+		attempts()
+		close(done)
+	}()
+	<-done
+	return compiler.Answer{Failed: fmt.Sprintf("it tried, and did %q", did)}
+}
+
+// TestElsewhereConfined: the process that compiles wasm cannot open a file or a socket, start a program or signal another process; and it compiles.
+func TestElsewhereConfined(t *testing.T) {
+	if err := jail.Supported(); err != nil {
+		t.Skip(err)
+	}
+	var said bytes.Buffer
+	e := newEngine(t, Config{Compiler: compilerThat("escape"), Log: slog.New(slog.NewTextHandler(&said, nil))})
+	if err := large(t, e).Prepare(t.Context()); err == nil || !strings.Contains(err.Error(), "it tried, and did []") {
+		t.Error(err)
+	}
+	if said.Len() > 0 {
+		t.Errorf("the log says %s", said.String())
 	}
 }
 
@@ -215,11 +266,11 @@ func TestElsewhereHeeds(t *testing.T) {
 	e := newEngine(t, Config{Compiler: compilerThat("mute")})
 	first, stop := context.WithCancel(t.Context())
 	waited := make(chan error, 1)
-	go func() { waited <- e.compilers.ready(first) }()
+	go func() { waited <- e.compilers.ready(first, e.config.Log) }()
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 2 {
-		if err := e.compilers.ready(gone); !errors.Is(err, context.Canceled) {
+		if err := e.compilers.ready(gone, e.config.Log); !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 	}

@@ -3,7 +3,6 @@ package wasm
 import (
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"sync"
 	"time"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/room"
+	"github.com/wherry-fabric/wherry/inject/wasm/internal/shelf"
 	"github.com/wherry-fabric/wherry/internal/codecache"
 	"github.com/wherry-fabric/wherry/internal/wasmcode"
 )
@@ -70,26 +70,25 @@ func New(config Config) (*Engine, error) {
 		e.rules[version] = rules(version)
 	}
 	e.kind, e.why = kind(config.Interpret)
-	if config.CacheDir != "" && e.kind == kindCompiler {
+	keeps := e.kind == kindCompiler
+	if _, _, err := shelf.New(); keeps && err != nil {
+		config.Log.Warn("wasm: functions are compiled in this process, and again after each start", "why", err)
+		keeps = false
+	}
+	if config.CacheDir != "" && keeps {
 		if e.cache, err = codecache.Open(config.CacheDir, config.CacheBytes, cacheKind, config.Log); err != nil {
 			return nil, err
 		}
 	}
-	if e.kind == kindCompiler {
+	if keeps {
 		e.compilers = newCompilers(config)
 	}
 	for i := range e.lanes {
-		staged := ""
-		switch {
-		case i == lanePlain:
-		case e.cache != nil:
-			staged = e.cache.Dir()
-		case i == laneLarge && e.compilers != nil:
-			staged = os.TempDir()
-		default:
+		shelved := i == laneLarge && e.compilers != nil || i != lanePlain && e.cache != nil
+		if i != lanePlain && !shelved {
 			continue
 		}
-		if e.lanes[i], err = newLane(e.kind, staged); err != nil {
+		if e.lanes[i], err = newLane(e.kind, shelved); err != nil {
 			return nil, errors.Join(err, e.closeLanes())
 		}
 	}

@@ -8,18 +8,17 @@ import (
 
 	"github.com/tetratelabs/wazero"
 
+	"github.com/wherry-fabric/wherry/inject/wasm/internal/shelf"
 	"github.com/wherry-fabric/wherry/internal/codecache"
 )
 
-// lane is a wazero runtime with a staging directory of its own, in which one
-// module is compiled at a time. With a disk cache there are two, so that a function of a few
-// KiB never waits until a module of MiBs, which takes seconds, is compiled. And there is always one without
-// a directory, for when the cached ones fail (or are not wanted).
+// lane is a wazero runtime with a shelf of its own, for which one module is compiled at a time. With a disk cache there are two, so that a function of a few
+// KiB never waits until a module of MiBs, which takes seconds, is compiled. And there is always one without a shelf, for when nothing is kept.
 type lane struct {
-	mu       sync.Mutex // one compilation at a time: the staging directory is its
+	mu       sync.Mutex // one compilation at a time: the shelf is its
 	runtime  wazero.Runtime
-	compiled wazero.CompilationCache // nil without a disk cache
-	stage    *stage
+	compiled wazero.CompilationCache // nil without a shelf
+	shelf    *shelf.Shelf
 }
 
 // smallModule is the size of the code up to which the first lane takes it: some 100 ms of compilation.
@@ -33,25 +32,17 @@ const (
 	lanes
 )
 
-// newLane makes a lane; staged, it has a directory, below that one where there is no memory for files.
-func newLane(kind, staged string) (*lane, error) {
+// newLane makes a lane, with a shelf or without.
+func newLane(kind string, shelved bool) (*lane, error) {
 	rc := wazero.NewRuntimeConfigCompiler()
 	if kind == kindInterpreter {
 		rc = wazero.NewRuntimeConfigInterpreter()
 	}
 	l := &lane{}
-	if staged != "" {
+	if shelved {
 		var err error
-		if l.stage, err = newStage(staged); err != nil {
+		if l.shelf, l.compiled, err = shelf.New(); err != nil {
 			return nil, err
-		}
-		l.compiled, err = wazero.NewCompilationCacheWithDir(l.stage.dir)
-		if err == nil {
-			err = l.stage.settle()
-		}
-		if err != nil {
-			l.stage.close()
-			return nil, fmt.Errorf("wasm: staging directory %s: %w", l.stage.dir, err)
 		}
 		rc = rc.WithCompilationCache(l.compiled)
 	}
@@ -70,7 +61,6 @@ func (l *lane) close() error {
 	err := l.runtime.Close(ctx)
 	if l.compiled != nil {
 		err = errors.Join(err, l.compiled.Close(ctx))
-		l.stage.close()
 	}
 	return err
 }
@@ -88,14 +78,10 @@ func (e *Engine) machineCode(ctx context.Context, principal string, id ID, check
 			l = e.lanes[laneSmall]
 		}
 		c, err := e.cachedCode(l, key, code)
-		if err == nil {
-			return l, c, nil
-		}
-		e.config.Log.Debug("wasm: compiling through the cache failed; once more without it", "err", err)
+		return l, c, err
 	}
-	// Either the code is bad, and then the error is the same; or the staging directory is full or gone.
 	l := e.lanes[lanePlain]
-	c, err := l.compile(code)
+	c, _, _, err := l.compile(code, shelf.Code{})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -108,17 +94,17 @@ func (e *Engine) longCode(ctx context.Context, principal, key string, code []byt
 	l := e.lanes[laneLarge]
 	entry, state := e.kept(key)
 	if state == codecache.Good {
-		if c, err := l.load(entry, code); err == nil {
+		if c, err := l.load(shelf.Code{Name: entry.Name, Data: entry.Data}, code); err == nil {
 			e.count(&e.stats.CacheHits)
 			return l, c, nil
 		}
 		e.reject(key)
 	}
-	entry, err := e.compileElsewhere(ctx, principal, key, code)
+	made, err := e.compileElsewhere(ctx, principal, code)
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := l.load(entry, code)
+	c, err := l.load(made, code)
 	if err != nil {
 		return nil, nil, fmt.Errorf("wasm: what the compiler process made cannot be used: %w", err)
 	}
@@ -126,21 +112,17 @@ func (e *Engine) longCode(ctx context.Context, principal, key string, code []byt
 	e.count(&e.stats.Elsewhere)
 	if e.cache != nil {
 		e.count(&e.stats.CacheMisses)
-		e.cache.Publish(entry)
+		e.cache.Publish(codecache.Entry{Key: key, Name: made.Name, Data: made.Data})
 	}
 	return l, c, nil
 }
 
-// load has wazero load a file of machine code.
-func (l *lane) load(entry codecache.Entry, code []byte) (wazero.CompiledModule, error) {
+// load has wazero load machine code.
+func (l *lane) load(made shelf.Code, code []byte) (wazero.CompiledModule, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	defer l.stage.clear()
-	if err := l.stage.put(entry); err != nil {
-		return nil, err
-	}
-	c, err := l.compile(code)
-	if err == nil && len(l.stage.files()) != 1 {
+	c, _, anew, err := l.compile(code, made)
+	if anew {
 		_ = c.Close(context.Background()) // nothing runs it
 		return nil, errors.New("it is another module's, and wazero compiled it anew")
 	}
@@ -168,42 +150,43 @@ func (e *Engine) reject(key string) {
 func (e *Engine) cachedCode(l *lane, key string, code []byte) (wazero.CompiledModule, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	defer l.stage.clear()
-	entry, state := e.kept(key)
-	staged := state == codecache.Good && l.stage.put(entry) == nil
-	c, err := l.compile(code)
-	if err != nil && staged {
+	entry, state := e.kept(key) // a zero entry offers nothing
+	c, made, anew, err := l.compile(code, shelf.Code{Name: entry.Name, Data: entry.Data})
+	if err != nil && state == codecache.Good {
 		e.reject(key)
-		l.stage.clear()
-		staged = false
-		c, err = l.compile(code)
+		c, made, anew, err = l.compile(code, shelf.Code{})
 	}
 	if err != nil {
 		return nil, err
 	}
-	files := l.stage.files()
-	if staged && len(files) == 1 {
-		e.count(&e.stats.CacheHits) // wazero had nothing to add
+	if !anew {
+		e.count(&e.stats.CacheHits)
 		return c, nil
 	}
 	e.count(&e.stats.Compiled)
 	e.count(&e.stats.CacheMisses)
-	if made, ok := l.stage.newest(files); ok {
-		made.Key = key
-		e.cache.Publish(made)
-	}
+	e.cache.Publish(codecache.Entry{Key: key, Name: made.Name, Data: made.Data})
 	return c, nil
 }
 
-// compile compiles, with wazero's panics (there should be none) as errors.
-func (l *lane) compile(code []byte) (c wazero.CompiledModule, err error) {
+// compile compiles, or loads what is offered if it is the module's; anew: it was compiled, and made is its machine code if the lane has a shelf. wazero's panics
+// (there should be none) are errors. The caller has the lock of a lane with a shelf.
+func (l *lane) compile(code []byte, offered shelf.Code) (c wazero.CompiledModule, made shelf.Code, anew bool, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			c, err = nil, &CodeError{fmt.Errorf("the compiler failed: %v", r)}
+			c, anew, err = nil, false, &CodeError{fmt.Errorf("the compiler failed: %v", r)}
 		}
 	}()
-	if c, err = l.runtime.CompileModule(context.Background(), code); err != nil {
-		return nil, &CodeError{fmt.Errorf("the compiler says (functions are counted without imports): %w", err)}
+	if l.shelf != nil {
+		l.shelf.Offer(offered)
+		defer l.shelf.Offer(shelf.Code{}) // it keeps nobody's bytes
 	}
-	return c, nil
+	if c, err = l.runtime.CompileModule(context.Background(), code); err != nil {
+		return nil, shelf.Code{}, false, &CodeError{fmt.Errorf("the compiler says (functions are counted without imports): %w", err)}
+	}
+	if l.shelf == nil {
+		return c, shelf.Code{}, true, nil
+	}
+	made, anew = l.shelf.Made()
+	return c, made, anew, nil
 }

@@ -11,7 +11,7 @@ import (
 
 const (
 	// Version is the protocol's; both sides are of one build or the compiler is refused.
-	Version = 2
+	Version = 3
 	// Revision is of what compilers make: raise it with every change of internal/libllvm or internal/llvmrt that gives other objects, so
 	// that none made before is taken from a cache.
 	Revision = "5"
@@ -33,6 +33,7 @@ type Hello struct {
 	CPU      string
 	Features string
 	Why      string // why it can compile nothing here; empty: it can
+	Loose    string // why it is not confined though it compiles; empty: it is, or was told not to be
 }
 
 // Request asks for an object.

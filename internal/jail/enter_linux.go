@@ -8,15 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits bound a confined process.
-type Limits struct {
-	MemoryBytes uint64 // address space; 0: not bounded here
-	CPUSeconds  uint64 // then the kernel kills it; 0: not bounded here
-	// FakeExec answers a request to make memory executable with success, and leaves the memory as it was: for a compiler that makes its
-	// output executable and never runs it. Otherwise the request is refused.
-	FakeExec bool
-}
-
 // maxDescriptors is for what a process has open when it is confined; it can open nothing more.
 const maxDescriptors = 16
 
@@ -34,19 +25,15 @@ func Thread() (note string, err error) {
 
 // Enter confines the whole process, all its threads, which may go on as a Go process that has opened, mapped and
 // loaded what it needs. It can write to no file. Landlock covers the calling thread only, and what it starts; the filter covers all.
-func Enter(l Limits) (note string, err error) {
+// fakeExec answers a request to make memory executable with success, and leaves the memory as it was: for a compiler that makes its output
+// executable and never runs it. Otherwise such a request is refused.
+func Enter(fakeExec bool) (note string, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if note, err = Thread(); err != nil {
 		return note, err
 	}
 	limits := map[int]uint64{unix.RLIMIT_FSIZE: 0, unix.RLIMIT_NOFILE: maxDescriptors}
-	if l.MemoryBytes > 0 {
-		limits[unix.RLIMIT_AS] = l.MemoryBytes
-	}
-	if l.CPUSeconds > 0 {
-		limits[unix.RLIMIT_CPU] = l.CPUSeconds
-	}
 	for which, most := range limits {
 		if err := unix.Setrlimit(which, &unix.Rlimit{Cur: most, Max: most}); err != nil {
 			return "", fmt.Errorf("jail: resource limit %d of %d: %w", which, most, err)
@@ -55,7 +42,7 @@ func Enter(l Limits) (note string, err error) {
 	if err := Supported(); err != nil {
 		return note, err
 	}
-	filter, err := assemble(goRules(l.FakeExec), refuse)
+	filter, err := assemble(goRules(fakeExec), refuse)
 	if err != nil {
 		return note, err
 	}

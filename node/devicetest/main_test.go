@@ -38,7 +38,7 @@ const (
 
 // TestMain runs the tests, or is a process of theirs: a node, or a borrower.
 func TestMain(m *testing.M) {
-	roles := map[string]func(args []string) error{"run-node": runNode, "run-borrower": runBorrower}
+	roles := map[string]func(args []string) error{"run-node": runNode, "run-borrower": runBorrower, "run-full-node": runFullNode}
 	if len(os.Args) > 1 && roles[os.Args[1]] != nil {
 		if err := roles[os.Args[1]](os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -200,12 +200,18 @@ func (r *rig) borrow(c *client.Client, cfg host.Config) *host.Drive {
 // process starts this binary in a role, and waits until it is ready.
 func (r *rig) process(args ...string) *exec.Cmd {
 	r.t.Helper()
+	return r.processIn(nil, args...)
+}
+
+// processIn is process, with what the kernel is to do for it.
+func (r *rig) processIn(attr *syscall.SysProcAttr, args ...string) *exec.Cmd {
+	r.t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	cmd := exec.Command(self, args...)
-	cmd.Stderr = r.t.Output()
+	cmd.Stderr, cmd.SysProcAttr = r.t.Output(), attr
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()

@@ -51,7 +51,10 @@ func (r *rig) front(cfg host.Config) (url string, d *host.Drive, ended chan erro
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	s := nbd.New(d, driveName, slog.New(slog.NewTextHandler(r.t.Output(), nil)))
+	s, err := nbd.New(d, driveName, slog.New(slog.NewTextHandler(r.t.Output(), nil)))
+	if err != nil {
+		r.t.Fatal(err)
+	}
 	ended = make(chan error, 1)
 	go func() { ended <- s.Serve(l) }()
 	r.t.Cleanup(s.Close)

@@ -73,7 +73,8 @@ type page struct {
 	state      state
 	transfer   uint8 // 1 and the number of the transfer that has its bytes, or a copy that is not to be overtaken; 0: none
 	main       bool  // in the main queue
-	voted      bool  // was used again while it was there
+	rounds     uint8 // it goes round in its queue so often before it leaves
+	level      uint8 // how often it came back soon, less how often it did not, at most levelMost
 	stored     bool  // the store has bytes of it, old ones perhaps
 }
 
@@ -82,7 +83,7 @@ const none = ^uint32(0)
 // Core decides what is local. It is pure: an event in, effects out, which the caller carries out before the next event.
 //
 // No accessed bits can be seen from another process. What is seen is a miss, a first write to a clean page, and that a page
-// comes back soon after it left. So new pages wait in a small queue, and what comes back goes to the main queue.
+// comes back soon after it left. So new pages wait in a small queue, and what comes back goes to the main queue, for twice as long each time.
 type Core struct {
 	limit       int // local pages
 	pages       []page
@@ -155,7 +156,7 @@ func (c *Core) Own(room int, owner uint64, far bool) {
 	c.owners[room], c.far[room], c.freed[room], c.forks[room] = owner, far, 0, 0
 	pages := c.pages[room*roomPages : (room+1)*roomPages]
 	for i := range pages {
-		pages[i].stored = false // what was there was another's
+		pages[i].stored, pages[i].level = false, 0 // what was there was another's
 	}
 }
 
@@ -346,7 +347,13 @@ func (c *Core) enterAll(first, n uint32, s state) {
 		if back {
 			c.Counts.Returned++
 		}
-		g.state, g.voted = s, false
+		switch {
+		case back && n == 1: // what comes in runs is a walk's, and cheap
+			g.level = min(g.level+1, levelMost)
+		case g.level > 0:
+			g.level--
+		}
+		g.state, g.rounds = s, 1<<g.level-1
 		c.enter(q, back)
 	}
 }
@@ -371,7 +378,7 @@ func (c *Core) firstWrite(p uint32) {
 		c.pages[q].state = dirty
 	}
 	c.written(first, n)
-	c.pages[p].voted = true
+	c.pages[p].rounds = max(c.pages[p].rounds, 1)
 	c.emit(unprotect, first, n)
 }
 

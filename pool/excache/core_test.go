@@ -391,8 +391,8 @@ func TestWrittenAreas(t *testing.T) {
 
 // TestZipf: a skewed program misses less often than with first in, first out.
 func TestZipf(t *testing.T) {
-	if got := missesOverFIFO(1); got > 0.95 {
-		t.Errorf("misses are %.3f of those of a plain queue, want at most 0.95", got)
+	if got := missesOverFIFO(1); got > 0.88 {
+		t.Errorf("misses are %.3f of those of a plain queue, want at most 0.88", got)
 	} else {
 		t.Logf("misses over FIFO: %.3f", got)
 	}

@@ -16,6 +16,8 @@ const (
 	// mainTurn: of so many victims one is the main queue's even so. Nothing shows that its pages are not used any more, and a
 	// program that walks through much would have no use of them for ever. Victims of a queue come in a row, so that neighbours leave together.
 	mainTurn = 8
+	// levelMost bounds how often a page goes round in the main queue: 15 times.
+	levelMost = 4
 )
 
 func (c *Core) queueOf(g *page) *queue {
@@ -68,8 +70,8 @@ func (c *Core) victim() uint32 {
 		p := q.head
 		g := &c.pages[p]
 		c.leave(p)
-		if g.voted {
-			g.voted = false
+		if g.rounds > 0 {
+			g.rounds--
 			c.enter(p, true)
 			continue
 		}
@@ -101,9 +103,7 @@ func (c *Core) evictOne(p uint32) {
 	if c.left++; c.left == 0 {
 		c.left = 1 // 0 is never
 	}
-	if g.prev = 0; !g.main {
-		g.prev = c.left
-	}
+	g.prev = c.left
 	c.Counts.Evicted++
 	switch {
 	case c.gone[p/roomPages]:

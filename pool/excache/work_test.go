@@ -116,6 +116,18 @@ var works = map[string]func(w *worked, n int){
 			w.at(p*512, true)
 		}
 	},
+	"hot": func(w *worked, n int) { // a walk through all, and an eighth of the pages at random beside it
+		w.fill(n)
+		pages := n / 512
+		for range 4 {
+			for i := range pages {
+				w.at(i*512, false)
+				for range 2 {
+					w.at(w.rng.IntN(pages/8)*8*512+3*512, false)
+				}
+			}
+		}
+	},
 	"random": func(w *worked, n int) {
 		w.fill(n)
 		for range 100_000 {
@@ -151,9 +163,20 @@ func TestReadAfterFilling(t *testing.T) {
 	}
 }
 
+// TestHotBesideWalk: what comes back again and again stays, though far more passes by than is local. A page that leaves the main queue must be known
+// when it comes back, or each round of the queue is a miss for each hot page.
+func TestHotBesideWalk(t *testing.T) {
+	w := newWorked(64, 16, false)
+	works["hot"](w, 64<<20/8)
+	const walked = 5 * 64 << 20 / PageBytes // the filling is one of the walks
+	if c := &w.core.Counts; c.Fetched+c.Zeroed > walked || c.Faults > 10_000 {
+		t.Errorf("%d pages came with %d faults; the walks alone pass %d", c.Fetched+c.Zeroed, c.Faults, walked)
+	}
+}
+
 // BenchmarkWork counts what the daemon is asked for, and asks the kernel for.
 func BenchmarkWork(b *testing.B) {
-	for _, name := range []string{"quicksort", "scan", "read", "zipf", "random"} {
+	for _, name := range []string{"quicksort", "scan", "read", "zipf", "hot", "random"} {
 		b.Run(name, func(b *testing.B) {
 			var w *worked
 			for b.Loop() {

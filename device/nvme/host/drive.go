@@ -268,7 +268,8 @@ func (d *Drive) watch() {
 		}
 		now := d.cfg.Element.Now()
 		for i := range d.slots {
-			if s := &d.slots[i]; s.state.Load()&stateMask == pending && now-s.since.Load() > int64(d.cfg.CommandTime) {
+			s := &d.slots[i]
+			if state := s.state.Load() & stateMask; (state == pending || state == submitted) && now-s.since.Load() > int64(d.cfg.CommandTime) {
 				d.fail(fmt.Errorf("%w: a command was not completed in %v", ErrTimeout, d.cfg.CommandTime))
 				return
 			}

@@ -230,8 +230,20 @@ func (d *Drive) Flush(ctx context.Context) error {
 	return d.simple(ctx, nvme.Command{Op: nvme.OpFlush, Blocks: 1}, nil)
 }
 
-// maxZeroBlocks is what one Write Zeroes can name.
-const maxZeroBlocks = 1 << 16
+const (
+	// maxZeroBlocks is what one Write Zeroes can name.
+	maxZeroBlocks = 1 << 16
+	// maxTrimBlocks is what one range of a trim names here.
+	maxTrimBlocks = 1 << 31
+)
+
+// rangeOf writes a range of Dataset Management.
+func rangeOf(r []byte, block uint64, blocks uint32) (size int) {
+	clear(r[:4])
+	binary.LittleEndian.PutUint32(r[4:], blocks)
+	binary.LittleEndian.PutUint64(r[8:], block)
+	return 16
+}
 
 // WriteZeroes makes whole blocks zeros, without sending any.
 func (d *Drive) WriteZeroes(ctx context.Context, off, n uint64) error {
@@ -256,10 +268,9 @@ func (d *Drive) Trim(ctx context.Context, off, n uint64) error {
 	}
 	block, left := off/d.lease.BlockBytes, n/d.lease.BlockBytes
 	for left > 0 {
-		k := min(left, 1<<31)
+		k := min(left, maxTrimBlocks)
 		var r [16]byte
-		binary.LittleEndian.PutUint32(r[4:], uint32(k))
-		binary.LittleEndian.PutUint64(r[8:], block)
+		rangeOf(r[:], block, uint32(k))
 		if err := d.simple(ctx, nvme.Command{Op: nvme.OpDataset, Blocks: 1, Free: true}, r[:]); err != nil {
 			return err
 		}

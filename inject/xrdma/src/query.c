@@ -223,9 +223,15 @@ static int32_t scan_chunk(const part_t *part, const chunk_head_t *chunk)
     return codes_close();
 }
 
-static int32_t scan(void)
+typedef struct {
+    uint32_t kept, skipped;
+} chunks_t;
+
+/* Goes through the chunks, and reads those that are not skipped from the first of them on up to an end. */
+static int32_t chunks(uint32_t first, uint32_t end, chunks_t *count)
 {
     part_t part;
+    *count = (chunks_t){0, 0};
     for (uint32_t i = 0;; i++) {
         int32_t st = part_open(&part, i);
         if (st == WHERRY_ERR_NO_WINDOW && i > 0)
@@ -235,13 +241,33 @@ static int32_t scan(void)
         for (uint32_t c = 0; c < part.head->chunks && !enough(); c++) {
             const chunk_head_t *chunk = part_chunk(&part, c);
             if (skipped(&part, chunk)) {
-                q.keep->chunks_skipped++;
+                count->skipped++;
                 continue;
             }
+            uint32_t n = count->kept++;
+            if (n < first || n >= end)
+                continue;
             q.keep->chunks_read++;
             WHERRY_TRY(scan_chunk(&part, chunk));
         }
     }
+}
+
+/* The chunks of an element are shared by its workers: each reads as many, one behind the other, so that rows keep their order. */
+static int32_t scan(void)
+{
+    uint64_t workers = q.p->workers, self = 0, first = 0, end = UINT32_MAX;
+    chunks_t all, own;
+    if (workers > 1) {
+        WHERRY_TRY(chunks(0, 0, &all));
+        self = q.team.self % workers;
+        first = all.kept * self / workers;
+        end = all.kept * (self + 1) / workers;
+    }
+    WHERRY_TRY(chunks((uint32_t)first, (uint32_t)end, &own));
+    if (!self) /* of those that are skipped the first worker tells */
+        q.keep->chunks_skipped = own.skipped;
+    return WHERRY_OK;
 }
 
 /* ---- The exchange. ---- */

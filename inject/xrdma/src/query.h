@@ -39,7 +39,7 @@ typedef struct {
     uint32_t condition; /* register, or NONE */
     uint32_t rows;      /* 1: rows go out, not groups */
     uint64_t limit;     /* rows or groups to send at most, the first by the order if there is one; 0: all */
-    uint32_t text, zero;
+    uint32_t text, workers; /* of each element, which share its chunks; 0: one */
 } program_t;
 
 typedef struct {

@@ -1,0 +1,83 @@
+package cluster
+
+import (
+	"github.com/wherry-fabric/wherry/column"
+	"github.com/wherry-fabric/wherry/schema"
+)
+
+// Rows without text, and graphs, lie in an Arrow file each shard: the windows that functions see are buffers of it.
+
+// FixedColumn is the column that rows without text are: of the only field's type, or bytesN if there are several fields, a C struct of N bytes.
+// ok is false for rows with text.
+func FixedColumn(s *schema.Schema) (c column.Column, ok bool) {
+	l, err := s.Layout()
+	if err != nil || l.HasStr || len(s.Fields) == 0 {
+		return c, false
+	}
+	c = column.Column{Name: "row", Type: column.Type{ID: column.Bytes, Width: int(l.Size)}}
+	if len(s.Fields) == 1 {
+		c.Name = s.Fields[0].Name
+		if t, err := column.Parse(string(s.Fields[0].Type)); err == nil && t.Size() == int(l.Size) { // not bool: of columns it is a bit
+			c.Type = t
+		}
+	}
+	return c, true
+}
+
+// File is the window that is the Arrow file in which a shard's other windows lie, -1 if there is none. It is for readers: functions do
+// not have it in their memory.
+func (t *Table) File() int {
+	if len(t.Shards) == 0 {
+		return -1
+	}
+	return FileOf(t.Kind, len(t.Shards[0].Windows))
+}
+
+// FileOf is Table.File of a shard that has so many windows.
+func FileOf(k Kind, windows int) int {
+	switch {
+	case k == Records && windows == FixedWindows:
+		return RowsFile
+	case k == CSR && windows == GraphFileWindows:
+		return GraphFile
+	}
+	return -1
+}
+
+// InFile reports whether a window lies in the file that is window file (Table.File).
+func InFile(window, file int) bool {
+	return window < file && (file != RowsFile || window == RowsWindow)
+}
+
+// DataBytes is what a shard's windows hold, of these sizes; what they lie in does not count.
+func DataBytes(k Kind, sizes []uint64) (total uint64) {
+	file := FileOf(k, len(sizes))
+	for i, n := range sizes {
+		if file < 0 || InFile(i, file) {
+			total += n
+		}
+	}
+	return total
+}
+
+// Readable are the columns of a dataset that is read by columns: those of kind Columns, or the one that rows without text are.
+func (t *Table) Readable() (column.Schema, bool) {
+	switch {
+	case t.Kind == Columns:
+		return t.Columns, true
+	case t.Kind == Records && t.File() >= 0:
+		c, ok := FixedColumn(&t.Schema)
+		return column.Schema{c}, ok
+	}
+	return nil, false
+}
+
+// Weighted reports whether a graph's edges have weights.
+func (t *Table) Weighted() bool {
+	for _, s := range t.Shards {
+		if len(s.Windows) < WeightedWindows || s.Windows[FwdWeightsWindow].Size != 2*s.Windows[FwdTargetsWindow].Size {
+			return false
+		}
+	}
+	return t.Kind == CSR
+}
