@@ -170,18 +170,7 @@ func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 	if el == nil {
 		return nil, errors.New("inject: no element to run functions at")
 	}
-	if cfg.Running == 0 {
-		cfg.Running = defaultRunning
-	}
-	if cfg.CacheBytes == 0 {
-		cfg.CacheBytes = defaultCacheBytes
-	}
-	if cfg.Loads == 0 {
-		cfg.Loads = defaultLoads
-	}
-	if cfg.LoadTime == 0 {
-		cfg.LoadTime = DefaultLoadTime
-	}
+	cfg.fill(el)
 	rt := &Runtime{el: el, layer: el.Layer(layer.Pass{}), cfg: cfg, log: cfg.Log, store: newStore(cfg.CacheBytes, cfg.Trust),
 		numbers: map[fabric.Incarnation]travel.Peer{}, sets: map[*boundSet]struct{}{}}
 	if rt.log == nil {
@@ -198,13 +187,6 @@ func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 		}
 	}
 	rt.futures.init()
-	cfg.Travel.Running = cfg.Running
-	if cfg.Travel.Peers == 0 { // all endpoints that there can be, and those that are on their way out
-		cfg.Travel.Peers = min(el.Limits().Endpoints+sparePeers, travel.MaxPeers)
-	}
-	if cfg.Travel.Workers == 0 { // of which each is on a core of its own
-		cfg.Travel.Workers = min(runtime.GOMAXPROCS(0), travel.MaxWorkers)
-	}
 	var err error
 	rt.core, err = travel.New(travel.Config{Self: uint64(el.Incarnation()), Name: el.Name(), HashSeed: rand.Uint64(),
 		Epoch:  time.Now().UnixNano() - int64(el.Now()),
@@ -233,6 +215,29 @@ func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 	el.Watch(rt.peerUp, rt.peerLost)
 	rt.layer.OnTick(rt.tick)
 	return rt, nil
+}
+
+// fill sets what was left to its default, as it is for an element.
+func (cfg *Config) fill(el *fabric.Element) {
+	if cfg.Running == 0 {
+		cfg.Running = defaultRunning
+	}
+	if cfg.CacheBytes == 0 {
+		cfg.CacheBytes = defaultCacheBytes
+	}
+	if cfg.Loads == 0 {
+		cfg.Loads = defaultLoads
+	}
+	if cfg.LoadTime == 0 {
+		cfg.LoadTime = DefaultLoadTime
+	}
+	cfg.Travel.Running = cfg.Running
+	if cfg.Travel.Peers == 0 { // all endpoints that there can be, and those that are on their way out
+		cfg.Travel.Peers = min(el.Limits().Endpoints+sparePeers, travel.MaxPeers)
+	}
+	if cfg.Travel.Workers == 0 { // of which each is on a core of its own
+		cfg.Travel.Workers = min(runtime.GOMAXPROCS(0), travel.MaxWorkers)
+	}
 }
 
 // Element is the element the runtime belongs to.
