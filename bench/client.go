@@ -50,7 +50,7 @@ func (c *client) run(graph Load) (err error) {
 	defer c.close()
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	defer cancel(nil)
-	c.ctx = ctx // ends with the first server that is lost: nobody waits for what it does not answer
+	c.ctx = ctx // ends with the first server that is lost: no call waits for its answer
 	c.el.Watch(func(*fabric.Endpoint) {}, func(ep *fabric.Endpoint, err error) { cancel(fmt.Errorf("lost %s: %w", ep.Name(), err)) })
 	c.hear()
 	if err := c.dialAll(c.ctx, c.spec.Servers); err != nil {

@@ -94,7 +94,7 @@ func (c *client) codegen() error {
 	usual := wants(0)
 	for turn := range turns + 1 { // the first one makes everything
 		c.say("codegen: made, interpreted", float64(turn)/float64(turns+1))
-		took, err := ask(turn+1, 0, wants(turn+1)) // that nobody has seen
+		took, err := ask(turn+1, 0, wants(turn+1)) // a predicate that no server has seen
 		if err != nil {
 			return err
 		}

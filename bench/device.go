@@ -78,7 +78,7 @@ func (s *station) serveDrive(disk string) error {
 	s.closers = append(s.closers, func() { l.Close() })
 	s.el.Watch(func(*fabric.Endpoint) {}, func(ep *fabric.Endpoint, _ error) { go l.Abandoned(ep) })
 	admin := cluster.Principal{Name: "bench", Caps: cluster.CapAdmin}
-	l.Lend(lender.Spec{Class: "nvme", Name: diskName, Path: disk, Direct: true}) // where the file system has no O_DIRECT, whoever borrows it hears that there is none
+	l.Lend(lender.Spec{Class: "nvme", Name: diskName, Path: disk, Direct: true}) // where the file system has no O_DIRECT, the borrower is told so
 	err = errors.Join(l.Lend(lender.Spec{Class: "nvme", Name: driveName, Path: path}), control.ServeDevices(s.rpc, l))
 	for _, name := range []string{driveName, diskName} {
 		if gerr := l.Grant(admin, &device.GrantRequest{Name: name, To: cluster.Everyone, Rights: "rw"}); !errors.Is(gerr, device.ErrNoDrive) {

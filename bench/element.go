@@ -23,7 +23,7 @@ const (
 	idChase  fabric.FrameID = 201 // the deployed chase
 	idRing   fabric.FrameID = 202 // the token of a ring
 	idPong   fabric.FrameID = 3000
-	idChased fabric.FrameID = 3001 // the chase's end, to whoever began it
+	idChased fabric.FrameID = 3001 // the chase's end, to the element that began it
 	idAllocs fabric.FrameID = 3002 // asks for the number of allocations so far
 	idAlloc  fabric.FrameID = 3003 // the answer
 
@@ -51,7 +51,7 @@ type station struct {
 }
 
 func newStation(spec *role, engine bool) (*station, error) {
-	if spec.Kind == "hostile" { // where who it is counts
+	if spec.Kind == "hostile" { // where the principal counts
 		return newStationOf(spec, engine, named(spec.Name))
 	}
 	return newStationOf(spec, engine, everybody{})

@@ -22,7 +22,7 @@ import (
 const (
 	// floorBytes is what goes each way over the socket: as much as the frame of a Send of 8 bytes.
 	floorBytes = 20
-	// floorTime bounds a batch: whoever spins for a process that has died ends then.
+	// floorTime bounds a batch: a process that spins for one that has died ends then.
 	floorTime = 10 * time.Second
 	// floorLook is how many looks go by before the clock is asked.
 	floorLook = 1 << 16

@@ -21,7 +21,7 @@ import (
 var loadScript string
 
 const (
-	// loadRows are in the file if nobody says how many: some 240 MB, so that a part that grows is little beside the data.
+	// loadRows is how many rows the file has by default: some 240 MB, so that a part that grows is little beside the data.
 	loadRows  = 3 << 20
 	loadTurns = 5
 )

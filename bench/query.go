@@ -28,7 +28,7 @@ import (
 var queryScript string
 
 const (
-	// queryRows are asked of if nobody says how many; half as many groups are the most.
+	// queryRows is how many rows are asked of by default; half as many groups are the most.
 	queryRows  = 4 << 20
 	queryTurns = 7
 	// queryEqual is how many random questions both sides answer, queryEqualFew of a run with few rounds.

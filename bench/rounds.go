@@ -136,7 +136,7 @@ func (c *client) timed(f *inject.Function, payload []byte, times *samples) (*inj
 	return r, err
 }
 
-// question is what a turn asks: a path, and who needs some vertices; with the right answers.
+// question is what a turn asks: a path, and the dependents of some vertices; with the right answers.
 type question struct {
 	from, to uint32
 	distance int // edges; -1: there is no path
@@ -162,7 +162,7 @@ func (c *client) pathOf(g *Graph, s *spreadGraph, q *question) error {
 	return nil
 }
 
-// dependentsOf asks who needs the vertices and checks the counts.
+// dependentsOf asks for the vertices' dependents and checks the counts.
 func (c *client) dependentsOf(s *spreadGraph, q *question) error {
 	r, err := c.timed(s.dependents, xrdma.DependentsArgs(xrdma.Backward, q.vertices), &s.dependsMs)
 	if err != nil {

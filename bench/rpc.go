@@ -95,7 +95,7 @@ func (c *client) inflight() error {
 	return nil
 }
 
-// inflightRounds is how many calls are made if nobody says: fewer of large ones, and beside a load, where each takes milliseconds.
+// inflightRounds is how many calls are made by default: fewer of large ones, and beside a load, where each takes milliseconds.
 func (c *client) inflightRounds() int {
 	rounds := 200_000
 	if c.spec.scheme.Local() && c.spec.Inflight > 1 {

@@ -61,7 +61,7 @@ type Config struct {
 	Command []string
 	// WasmCompiler starts what a node compiles wasm with (node.Config); of hostile.
 	WasmCompiler []string
-	// Progress hears what is being measured; nil: nobody does.
+	// Progress is told what is being measured; may be nil.
 	Progress func(text string, done float64)
 
 	scheme fabric.Scheme // of Transport, by Validate

@@ -112,7 +112,7 @@ func (c *Config) used() (fabric.Schemes, error) {
 }
 
 // Client is connected to nodes; Connect makes one. Its methods may be called from any goroutine. The zero value, and nil,
-// is connected to nobody: methods that fail do so with an error that says it, and there is no Element, Runtime or RPC.
+// is connected to no node: methods that fail do so with an error that says it, and there is no Element, Runtime or RPC.
 type Client struct {
 	cfg      Config
 	log      *slog.Logger
@@ -168,8 +168,8 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	}
 }
 
-// lives is how often Connect starts anew where somebody shows the client's incarnation before it does itself: once is a thief, or
-// a very rare coincidence; more than that is somebody who reads what the client sends.
+// lives is how often Connect starts anew where another element has shown the client's incarnation first: once is a thief, or
+// a very rare coincidence; more than that is an eavesdropper on what the client sends.
 const lives = 3
 
 // begin makes a client that has an incarnation of its own, and connects it. Unless it is the last that is made, it fails if any node refuses

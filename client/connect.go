@@ -31,7 +31,7 @@ func (c *Client) patience(ctx context.Context) time.Duration {
 	return defaultPatience
 }
 
-// waits says, unless it is called off before, that nodes are waited for: whoever waits for the answer should know what for.
+// waits says, unless it is called off before, that nodes are waited for, so that the user knows why there is no answer yet.
 func (c *Client) waits(most time.Duration) (off func() bool) {
 	return time.AfterFunc(sayAfter, func() {
 		c.log.Warn("waiting for nodes that do not answer", "at most", most.Round(100*time.Millisecond))

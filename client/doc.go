@@ -8,7 +8,7 @@
 // whoever starts a function must be connected to every element that the function may
 // run on. A connection that is lost is dialled again in the background.
 //
-// Nobody coordinates nodes but the client that loads: it begins a load at each
+// Only the client that loads coordinates the nodes: it begins a load at each
 // node, fills the shards, has every node check the table, and then makes it visible everywhere. A
 // load that fails, or whose client dies, leaves nothing behind.
 //

@@ -29,7 +29,7 @@ func (c *Client) identify() (err error) {
 			return fmt.Errorf("%s does not say who you are, so a token is needed too", c.cfg.TLS.Cert)
 		}
 		c.auth = control.CertAuth(who)
-		if c.cfg.Transports == nil { // where no certificate is shown there would be nobody to be
+		if c.cfg.Transports == nil { // a client that shows no certificate would have no principal
 			c.schemes = c.schemes.Filter(func(s *fabric.Scheme) bool { return !s.Local() })
 		}
 		return nil

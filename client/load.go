@@ -47,7 +47,7 @@ type LoadSpec struct {
 	// Append adds the rows to the dataset of that name, which is of columns: as a new version, which shares what is there with the old one.
 	// Each of its nodes gets some of them (of At its own file's), behind those that it has. Nodes is not used.
 	Append   bool
-	Writable bool // who has the right may write the windows; otherwise they are sealed
+	Writable bool // principals with the right may write the windows; otherwise they are sealed
 	// Nodes get the shards, in this order; nil: all that the client knows, by name.
 	// For At it is not used: the sources name the nodes.
 	Nodes []string

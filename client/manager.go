@@ -138,7 +138,7 @@ func (c *Client) Top(ctx context.Context) (*manager.Top, error) {
 	return askManager[manager.Top](ctx, c, true, manager.CallTop, control.Nothing{})
 }
 
-// ManagerMembers is who keeps the managers' state, where they keep it themselves.
+// ManagerMembers lists the members that keep the managers' state, where the managers keep it themselves.
 func (c *Client) ManagerMembers(ctx context.Context) ([]cluster.StoreMember, error) {
 	r, err := askManager[manager.MembersReply](ctx, c, true, manager.CallMembers, control.Nothing{})
 	if err != nil {

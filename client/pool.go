@@ -56,7 +56,7 @@ func (c *Client) FindRegion(ctx context.Context, name string) (node string, err 
 // only is the one node that has something of a name; an error if several have.
 func only(at []string, have, name string) (node string, err error) {
 	if len(at) > 1 {
-		return "", fmt.Errorf("client: %w: nodes %s %s of the name %q: say which node", control.ErrRequest, strings.Join(at, ", "), have, name)
+		return "", fmt.Errorf("client: %w: nodes %s %s of the name %q: say which node (--on NODE; in cp and --share NAME@NODE)", control.ErrRequest, strings.Join(at, ", "), have, name)
 	}
 	return at[0], nil
 }

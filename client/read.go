@@ -261,7 +261,7 @@ type ReadOptions struct {
 	First  uint64
 	Count  uint64        // 0: all from First
 	Format schema.Format // "": FormatCSV
-	// Progress hears of rows written; nil: nobody.
+	// Progress is told of rows written; may be nil.
 	Progress func(done, total uint64)
 }
 

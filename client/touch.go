@@ -34,7 +34,7 @@ func (t *touches) begin(nodes []*target) {
 	t.next = time.Now().Add(t.every)
 }
 
-// due reports whether it is time, and nobody does it yet; whoever is told so calls done.
+// due reports whether it is time and no other goroutine is at it; a caller that gets true calls done.
 func (t *touches) due(now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -38,7 +38,7 @@ type Entry struct {
 }
 
 // Catalog is the names that one node knows. They are in a Store; what is read comes from a copy of that, which is
-// renewed by the catalogue's own changes and when one of them meets somebody else's. Its methods may be called from any
+// renewed by the catalogue's own changes and when one of them meets a change by another catalogue. Its methods may be called from any
 // goroutine; what goes in and comes out is copied.
 type Catalog struct {
 	limits CatalogLimits

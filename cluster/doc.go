@@ -14,7 +14,7 @@
 // # Ownership
 //
 // A Table handed to a Catalog is copied, as is what comes out of it. A Catalog keeps its entries in a Store, which may be
-// shared: a change is one transaction, made if nobody has changed the entry since it was looked at. It reads a copy.
+// shared: a change is one transaction, made only if the entry has not changed since it was read. It reads a copy.
 //
 // # Errors
 //

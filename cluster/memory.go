@@ -14,7 +14,7 @@ import (
 const (
 	// memoryChanges is how many changes a Memory remembers for Watch: more than come between two looks of a watcher.
 	memoryChanges = 1024
-	// memoryChangeBytes is what their values may take. They are kept besides the pairs, and who replaces a large one again and again
+	// memoryChangeBytes is what their values may take. They are kept besides the pairs, and a client that replaces a large one again and again
 	// would have all of them kept.
 	memoryChangeBytes = 16 << 20
 )

@@ -24,7 +24,7 @@ const (
 	CapsAll = CapInject | CapRead | CapWrite | CapAdmin | CapMember | CapDevice
 )
 
-// The fabric knows members too: an incarnation that a member has shown is nobody else's.
+// The fabric knows members too: an incarnation that a member has shown belongs to members.
 var _ = [1]struct{}{}[uint32(CapMember)-fabric.CapMember]
 
 var capNames = []string{"inject", "read", "write", "admin", "member", "device"}
@@ -78,7 +78,7 @@ func ParseCaps(text string) (Caps, error) {
 	return caps, nil
 }
 
-// Principal is who asks: a name, established by the transport or a token, and
+// Principal identifies who asks: a name, established by the transport or a token, and
 // what it may do here.
 type Principal struct {
 	Name string `json:"name"`
@@ -115,7 +115,7 @@ var (
 	ErrName = errors.New("cluster: bad name")
 )
 
-// ForbiddenError is ErrForbidden with who, what and which.
+// ForbiddenError is ErrForbidden with the principal, what it lacks, and for what.
 type ForbiddenError struct {
 	Principal string // "" is an anonymous one
 	Need      string // the right or capability, as in "right read" or "capability write"

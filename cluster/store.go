@@ -8,7 +8,7 @@ import (
 
 // Store keeps what a cluster knows: keys with values, and a revision that grows with each change. The contract is what
 // etcd can give; Memory keeps it in this process, and cluster/storetest tests any. Methods may be called from any
-// goroutine; the context bounds each of them. Nobody changes a value once it was given to or got from a store.
+// goroutine; the context bounds each of them. A value must not be changed once it was given to or got from a store.
 type Store interface {
 	// Get returns the pairs whose keys begin with prefix, sorted by key, and the revision at which they were those.
 	Get(ctx context.Context, prefix string) ([]Pair, Revision, error)
@@ -33,7 +33,7 @@ type StoreMember struct {
 	Started bool   `json:"started"` // false: it was added, and has not been heard of
 }
 
-// Membership says who keeps a store, and changes it.
+// Membership lists the members that keep a store, and changes them.
 type Membership interface {
 	Members(ctx context.Context) ([]StoreMember, error)
 	// Join makes room for a member that has nothing yet and returns all members, the new one too. One of that name or address whose data
@@ -75,7 +75,7 @@ var (
 	ErrLease     = errors.New("cluster: the lease has ended")
 	ErrCompacted = errors.New("cluster: the store has forgotten changes that old")
 	ErrTxn       = errors.New("cluster: bad transaction")
-	// ErrAway: a change may have been made all the same; whoever needs to know looks.
+	// ErrAway: a change may have been made all the same; a caller that needs to know reads it back.
 	ErrAway = errors.New("cluster: the store gives no answer")
 	// ErrNoMember: the store has no such member.
 	ErrNoMember = errors.New("cluster: no such member")

@@ -188,7 +188,7 @@ func ReadTokens(r io.Reader) (*Tokens, error) {
 	return NewTokens(list)
 }
 
-// LoadTokens reads a token file. Nobody but the user this process runs as may
+// LoadTokens reads a token file. No other user than the one this process runs as may
 // be able to read it: it must be that user's regular file, with mode 0600 or less.
 func LoadTokens(path string) (*Tokens, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe must not block here
@@ -213,7 +213,7 @@ func LoadTokens(path string) (*Tokens, error) {
 	return ts, nil
 }
 
-// private checks who can read a token file.
+// private checks which users can read a token file.
 func private(path string, info fs.FileInfo) error {
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("%w: %s is not a regular file", ErrToken, path)

@@ -11,7 +11,7 @@ import (
 )
 
 // Auth is a fabric.Auth made of tokens: it shows one of them, and admits
-// those who hold any. Without a token nobody is admitted; those whom their
+// those who hold any. Without a token no peer is admitted; those whom their
 // certificate names need none. What it goes by can be replaced while it is in use.
 type Auth struct {
 	now atomic.Pointer[credentials]
@@ -126,12 +126,12 @@ func (a *Auth) Lookup(name string) (secret []byte, p fabric.Principal, ok bool) 
 	return t.Secret, fabric.Principal{Name: t.Name, Caps: uint32(t.Caps)}, true
 }
 
-// Anonymous admits nobody.
+// Anonymous admits no peer.
 func (a *Auth) Anonymous(fabric.PeerCred, bool) (fabric.Principal, bool) {
 	return fabric.Principal{Name: "anonymous"}, false
 }
 
-// PrincipalOf is who is at the other end, as cluster's rules know it.
+// PrincipalOf is the principal at the other end, as cluster's rules know it.
 func PrincipalOf(ep *fabric.Endpoint) cluster.Principal {
 	p := ep.Principal()
 	return cluster.Principal{Name: p.Name, Caps: cluster.Caps(p.Caps)}

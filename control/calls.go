@@ -72,7 +72,7 @@ type Info struct {
 	UptimeMs      int64               `json:"uptime_ms"`
 	StartedUnixMs int64               `json:"started_unix_ms"` // by the node's own clock, and the same at each asking
 	Stopping      bool                `json:"stopping,omitempty"`
-	Principal     string              `json:"principal"`          // who the asker is to the node
+	Principal     string              `json:"principal"`          // the asker's, as the node sees it
 	Caps          string              `json:"caps"`               // what the asker may do
 	Forms         []string            `json:"forms,omitempty"`    // of code that the node runs
 	Managers      []string            `json:"managers,omitempty"` // of the cluster, as far as the node knows

@@ -1,5 +1,5 @@
-// Package control is what nodes and those who ask them say to each other: the
-// calls' names, their requests and answers, their errors, who one is (Auth) and
+// Package control is what nodes and their clients say to each other: the
+// calls' names, their requests and answers, their errors, authentication (Auth) and
 // how connections to members are kept (Links).
 //
 // # Model

@@ -130,7 +130,7 @@ func Coded(err error) error {
 	return err
 }
 
-// forbidden is the error of who may not do something. It is rpc.ErrDenied too, for
+// forbidden is the error of a principal that may not do something. It is rpc.ErrDenied too, for
 // interceptors that count calls and do not know this package's codes.
 type forbidden struct{ own *rpc.Error }
 

@@ -181,7 +181,7 @@ func (l *Links) PeerLost(ep *fabric.Endpoint, err error) {
 	k.again()
 }
 
-// changed tells those who Wait; mu is held.
+// changed wakes the goroutines in Wait; mu is held.
 func (l *Links) changed() {
 	close(l.change)
 	l.change = make(chan struct{})
@@ -366,7 +366,7 @@ func (l *Links) settle(k *link, ep *fabric.Endpoint, err error) {
 	l.mu.Lock()
 	k.ended++
 	if err != nil {
-		if k.tries == 0 && !l.closed && !k.gone { // else the attempt was given up, and nobody tries again
+		if k.tries == 0 && !l.closed && !k.gone { // else the attempt was given up, and there is no other
 			l.cfg.Log.Warn("peer cannot be reached; trying again", "peer", k.member.Name, "err", err)
 		}
 		k.tries++

@@ -21,7 +21,7 @@ import (
 type Managing struct {
 	mu    sync.Mutex
 	m     *manager.Manager
-	store cluster.Membership          // of m's store; nil: it is an etcd cluster of somebody else's
+	store cluster.Membership          // of m's store; nil: it is an etcd cluster that is run apart from wherry
 	ids   map[*fabric.Endpoint]uint64 // connections that leased regions were made over
 	last  uint64
 	names func() []string // of managers
@@ -32,14 +32,14 @@ func NewManaging(names func() []string) *Managing {
 	return &Managing{ids: map[*fabric.Endpoint]uint64{}, names: names}
 }
 
-// Set says which manager there is, and who keeps its store; nil: that is not the managers' affair.
+// Set says which manager there is, and which members keep its store; nil: they are not the managers' affair.
 func (g *Managing) Set(m *manager.Manager, store cluster.Membership) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.m, g.store = m, store
 }
 
-// members is who keeps the store, for a principal that has any of some capabilities.
+// members lists the store's members, for a principal that has any of some capabilities.
 func (g *Managing) members(who cluster.Principal, do string, caps ...cluster.Caps) (cluster.Membership, error) {
 	if !slices.ContainsFunc(caps, who.Caps.Has) {
 		var need []string
@@ -57,7 +57,7 @@ func (g *Managing) members(who cluster.Principal, do string, caps ...cluster.Cap
 	return g.store, nil
 }
 
-// Manager is the manager here, or an error that says who else is.
+// Manager is the manager here, or an error that names another one.
 func (g *Managing) Manager() (*manager.Manager, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -150,7 +150,7 @@ func ServeManager(p *rpc.Peer, g *Managing, log *slog.Logger) error {
 	)
 }
 
-// serveMembers registers the calls about who keeps the managers' store.
+// serveMembers registers the calls about the members that keep the managers' store.
 func serveMembers(p *rpc.Peer, g *Managing) error {
 	return errors.Join(
 		Serve(p, manager.CallMembers, func(ctx context.Context, c *rpc.Call, _ *Nothing) (*manager.MembersReply, error) {

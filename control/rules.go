@@ -7,8 +7,8 @@ import (
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
-// rule is what is looked at before a request is: how long it is and who sends it. What a reader of JSON makes of its text can take a hundred times as much
-// memory, so nobody has more read than the call needs, and who may not make it at all nothing.
+// rule is what is looked at before a request is: its length and its sender. What a reader of JSON makes of its text can take a hundred times as much
+// memory, so no more is read than the call needs, and nothing of a sender that may not make the call.
 type rule struct {
 	bytes int          // at most; 0: smallBody
 	caps  cluster.Caps // that it takes, whatever it is about

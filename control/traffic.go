@@ -18,11 +18,11 @@ const CallTraffic = "wherry.traffic"
 type Traffic struct {
 	Sent []Sent `json:"sent"`
 	// Owed is not 0 while messages of travelling functions are still to come of what
-	// happened here, whoever started them: see travel.Sizes.
+	// happened here, started by any element: see travel.Sizes.
 	Owed Count `json:"owed"`
 }
 
-// Sent is what went to one peer. Whoever measures with it can subtract the
+// Sent is what went to one peer. A measurement can subtract the
 // answers to its own questions: they are all of the same length.
 type Sent struct {
 	To     cluster.Incarnation `json:"to"`

@@ -279,7 +279,7 @@ func (o *Options) checkColumns() error {
 	case itself && o.SkipBad != 0:
 		return fmt.Errorf("%w: bad lines can be left out (--skip-bad) of csv, ndjson and edges, not of %s", ErrOptions, o.Format)
 	case o.Spread.Kind != cluster.Block && o.Spread.Key == "":
-		return fmt.Errorf("%w: columns are loaded in ranges of rows (--shard block) or by a key (--key COLUMN), not %v; with --schema the rows are records, which can be dealt out", ErrOptions, o.Spread.Kind)
+		return fmt.Errorf("%w: columns are loaded in ranges of rows (--shard block) or by a key (--key COLUMN), not %v; with --schema the rows are records, which can be spread in other ways too", ErrOptions, o.Spread.Kind)
 	case o.EmptyIsZero:
 		return fmt.Errorf("%w: in columns an empty field is a missing value (--empty-is-zero is for records, which have a --schema)", ErrOptions)
 	}

@@ -344,7 +344,7 @@ func (h *host) await(to travel.Peer, try int, aside bool, err error) error {
 		rt.waits--
 		rt.mu.Unlock()
 	}
-	if werr != nil && ctx.Err() != nil { // an endpoint that is gone is found by who tries again
+	if werr != nil && ctx.Err() != nil { // an endpoint that is gone shows when the call is tried again
 		return fmt.Errorf("%w; it waited for room: %v", ctx.Err(), err)
 	}
 	return nil
@@ -769,7 +769,7 @@ func (h *host) Log(text []byte) {
 	h.rt.log.Info("function says", "function", name, "origin", h.bound.principal, "text", string(text))
 }
 
-// Random is 64 bits that nobody can foresee.
+// Random is 64 bits that cannot be foreseen.
 func (h *host) Random() uint64 { return rand.Uint64() }
 
 // NowNs is the wall clock.

@@ -283,7 +283,7 @@ func (rt *Runtime) turn(now travel.Instant, c *code, principal string) {
 	good, _, _ := rt.choose(c, forms.Auto, nil)
 	switch {
 	case len(good) == 0:
-	case c.programs[good[0].Entry].ready != nil: // somebody asked for it
+	case c.programs[good[0].Entry].ready != nil: // a call asked for it
 		rt.turned(c, good[0].Entry)
 	default:
 		rt.makeLater(c, good[0].Entry, principal)

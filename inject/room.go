@@ -85,7 +85,7 @@ func (p noPlace) Acquire(context.Context) (abi.Instance, error) { return nil, p.
 func (noPlace) Ready() bool                                     { return true }
 func (noPlace) Release()                                        {}
 
-// acquire takes an instance from the engine: in the place that the run has waited for, or, if nobody waits for
+// acquire takes an instance from the engine: in the place that the run has waited for, or, if no run waits for
 // one, in a new one.
 func (rt *Runtime) acquire(h *host) (abi.Instance, error) {
 	place := h.place

@@ -135,7 +135,7 @@ type Runtime struct {
 }
 
 // about is what the data plane asks of an endpoint, in one place. The zero
-// about is nobody's.
+// about is no peer's.
 type about struct {
 	incarnation fabric.Incarnation // 0: no member's: not what a table's element is found by
 	principal   string
@@ -170,18 +170,7 @@ func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 	if el == nil {
 		return nil, errors.New("inject: no element to run functions at")
 	}
-	if cfg.Running == 0 {
-		cfg.Running = defaultRunning
-	}
-	if cfg.CacheBytes == 0 {
-		cfg.CacheBytes = defaultCacheBytes
-	}
-	if cfg.Loads == 0 {
-		cfg.Loads = defaultLoads
-	}
-	if cfg.LoadTime == 0 {
-		cfg.LoadTime = DefaultLoadTime
-	}
+	cfg.fill(el)
 	rt := &Runtime{el: el, layer: el.Layer(layer.Pass{}), cfg: cfg, log: cfg.Log, store: newStore(cfg.CacheBytes, cfg.Trust),
 		numbers: map[fabric.Incarnation]travel.Peer{}, sets: map[*boundSet]struct{}{}}
 	if rt.log == nil {
@@ -198,13 +187,6 @@ func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 		}
 	}
 	rt.futures.init()
-	cfg.Travel.Running = cfg.Running
-	if cfg.Travel.Peers == 0 { // all endpoints that there can be, and those that are on their way out
-		cfg.Travel.Peers = min(el.Limits().Endpoints+sparePeers, travel.MaxPeers)
-	}
-	if cfg.Travel.Workers == 0 { // of which each is on a core of its own
-		cfg.Travel.Workers = min(runtime.GOMAXPROCS(0), travel.MaxWorkers)
-	}
 	var err error
 	rt.core, err = travel.New(travel.Config{Self: uint64(el.Incarnation()), Name: el.Name(), HashSeed: rand.Uint64(),
 		Epoch:  time.Now().UnixNano() - int64(el.Now()),
@@ -233,6 +215,29 @@ func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 	el.Watch(rt.peerUp, rt.peerLost)
 	rt.layer.OnTick(rt.tick)
 	return rt, nil
+}
+
+// fill sets what was left to its default, as it is for an element.
+func (cfg *Config) fill(el *fabric.Element) {
+	if cfg.Running == 0 {
+		cfg.Running = defaultRunning
+	}
+	if cfg.CacheBytes == 0 {
+		cfg.CacheBytes = defaultCacheBytes
+	}
+	if cfg.Loads == 0 {
+		cfg.Loads = defaultLoads
+	}
+	if cfg.LoadTime == 0 {
+		cfg.LoadTime = DefaultLoadTime
+	}
+	cfg.Travel.Running = cfg.Running
+	if cfg.Travel.Peers == 0 { // all endpoints that there can be, and those that are on their way out
+		cfg.Travel.Peers = min(el.Limits().Endpoints+sparePeers, travel.MaxPeers)
+	}
+	if cfg.Travel.Workers == 0 { // of which each is on a core of its own
+		cfg.Travel.Workers = min(runtime.GOMAXPROCS(0), travel.MaxWorkers)
+	}
 }
 
 // Element is the element the runtime belongs to.
@@ -404,8 +409,8 @@ func (rt *Runtime) receive(m fabric.Message, kind travel.Kind) (kept bool) {
 
 // turnAway refuses a branch that came over an endpoint which is no peer of ours
 // (see peerUp), so that its origin need not wait until its time is over. An
-// endpoint that has ended is no peer either: then nobody hears it. Once the runtime
-// is closed nobody is a peer, while the element may yet live for a moment.
+// endpoint that has ended is no peer either: then it is dropped. Once the runtime
+// is closed there are no peers, while the element may yet live for a moment.
 func (rt *Runtime) turnAway(m fabric.Message) {
 	code, text := travel.CodeRefused, fmt.Sprintf("%s takes no functions over this connection; its log says why", rt.el.Name())
 	rt.mu.Lock()
@@ -424,7 +429,7 @@ func (rt *Runtime) turnAway(m fabric.Message) {
 	}
 }
 
-// comesBack hears that a branch was sent to an element that has no runtime. There nobody refuses it, so that is done here.
+// comesBack hears that a branch was sent to an element that has no runtime. It cannot refuse the branch, so that is done here.
 func (rt *Runtime) comesBack(m fabric.Message) {
 	refusal, err := travel.Returned(m.Body, fmt.Sprintf("%s takes no functions: its program has made no inject.Runtime", m.From.Name()))
 	if err != nil {

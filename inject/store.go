@@ -42,7 +42,7 @@ type object struct {
 	place   *list.Element // in unused; nil while pinned
 }
 
-// code is what all copies of an image have in common, whoever signed them: programs, and what came of its runs. Signatures of
+// code is what all copies of an image have in common, whatever their signatures: programs, and what came of its runs. Signatures of
 // all copies count together, so an unsigned copy hides no signature.
 type code struct {
 	img      *image.Image

@@ -12,7 +12,7 @@ func (rt *Runtime) policy() *trust.Policy {
 	return rt.store.policy
 }
 
-// SetTrust has the runtime go by another policy; nil trusts nobody. All images here are judged anew. From now on no run begins of code that the policy
+// SetTrust has the runtime go by another policy; nil trusts no key. All images here are judged anew. From now on no run begins of code that the policy
 // does not allow; those that have begun, or wait for room, end as they would.
 func (rt *Runtime) SetTrust(p *trust.Policy) {
 	rt.mu.Lock()
@@ -24,12 +24,12 @@ func (rt *Runtime) SetTrust(p *trust.Policy) {
 		}
 	}
 	rt.mu.Unlock()
-	verdicts := make([]trust.Verdict, len(images)) // signatures take their time, and nobody should wait for it
+	verdicts := make([]trust.Verdict, len(images)) // checking signatures takes time, and mu must not be held for it
 	for i, o := range images {
 		verdicts[i] = o.judge(p)
 	}
 	rt.mu.Lock()
-	if rt.store.policy == p { // else somebody replaces it at the same time, and goes on
+	if rt.store.policy == p { // else another call replaces it at the same time, and goes on
 		for i, o := range images {
 			o.verdict, o.judged = verdicts[i], p
 		}

@@ -42,7 +42,7 @@ func (n *Node) serve() error {
 
 func (n *Node) info(ctx context.Context, c *rpc.Call, _ *control.InfoRequest) (*control.Info, error) {
 	select {
-	case <-n.peersKnown: // whoever asks as soon as the node listens wants to hear of all
+	case <-n.peersKnown: // a client that asks as soon as the node listens wants to hear of all
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}

@@ -51,7 +51,7 @@ type Config struct {
 	PoolMemory Bytes `yaml:"pool_memory"`
 	// Lend are the devices that the node lends, as in nvme=disk0:/srv/disk.img,readonly (docs/devices.md).
 	Lend []string `yaml:"lend"`
-	// LendGrants is the file that keeps who may borrow them; "": that is forgotten when the node ends.
+	// LendGrants is the file that keeps the grants to borrow them; "": they are forgotten when the node ends.
 	LendGrants string `yaml:"lend_grants"`
 
 	DataRoots []string `yaml:"data_roots"` // directories that --at may load from; none: it is refused

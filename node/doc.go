@@ -10,6 +10,6 @@
 //
 // # Ownership
 //
-// The node owns its element; Element shows it to whoever builds on it. Close
+// The node owns its element; Element shows it to programs that build on it. Close
 // frees all memory lent.
 package node

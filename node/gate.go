@@ -29,7 +29,7 @@ func newGate(what string, most int) *gate {
 	return &gate{what: what, in: make(chan struct{}, most), line: make(chan struct{}, maxGateLine)}
 }
 
-// enter waits until there is room, or ctx ends; waiting hears of it if that is not at once. Whoever entered leaves.
+// enter waits until there is room, or ctx ends; waiting is called if that is not at once. Each enter takes a leave.
 func (g *gate) enter(ctx context.Context, waiting func()) error {
 	select {
 	case g.in <- struct{}{}:
@@ -61,7 +61,7 @@ func (n *Node) enterFile(ctx context.Context, o *dataset.Options) (leave func(),
 	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("none has ended for %v: try again later", most))
 	defer cancel()
 	gates := []*gate{n.files}
-	if o.Format == dataset.Edges || o.Columnar() { // these wait for one another first, and hold nobody up
+	if o.Format == dataset.Edges || o.Columnar() { // these wait for one another first, and hold up no other load
 		gates = []*gate{n.graphs, n.files}
 	}
 	var entered []*gate

@@ -58,7 +58,7 @@ func (n *Node) transports() (err error) {
 }
 
 // dialled are the schemes of addresses that this node dials: without a token
-// there is nobody to be where no certificate is shown.
+// a node that shows no certificate has no principal.
 func (n *Node) dialled() fabric.Schemes {
 	if name, _ := n.auth.Self(); name != "" {
 		return n.schemes

@@ -58,7 +58,7 @@ func (l engineLimits) code(native bool, free Bytes) uint64 {
 const leastCode = 2 * compiling.MaxBytes
 
 // memory is what each engine has of MemoryBytes: half where there are two. Each keeps idle instances in its part, and neither
-// could have the other end its own. By default functions have half of what free, the memory that is not lent, comes to (0: nobody knows), up to
+// could have the other end its own. By default functions have half of what free, the memory that is not lent, comes to (0: unknown), up to
 // wasm.DefaultMemoryBytes: what they are charged for they may touch, and a node that has less ends.
 func (l engineLimits) memory(native bool, free Bytes, ceilings abi.Limits) (ofWasm, ofNative uint64) {
 	all := l.MemoryBytes
@@ -78,7 +78,7 @@ func (l engineLimits) memory(native bool, free Bytes, ceilings abi.Limits) (ofWa
 	return all - ofNative, ofNative
 }
 
-// freeMemory is what is left besides what is lent and what calls may take; 0: nobody knows.
+// freeMemory is what is left besides what is lent and what calls may take; 0: unknown.
 func (c *Config) freeMemory(calls *rpc.Limits) Bytes {
 	has, ok := ownMemory()
 	if !ok {

@@ -66,7 +66,7 @@ func (n *Node) begin(ctx context.Context, c *rpc.Call, req *control.BeginRequest
 	if err := n.data.begin(l); err != nil {
 		return nil, err
 	}
-	if c.From.Err() != nil { // lost meanwhile: nobody else would notice
+	if c.From.Err() != nil { // lost meanwhile, before this load was there to be ended
 		n.data.abort(l)
 		return nil, c.From.Err()
 	}
@@ -355,7 +355,7 @@ func (n *Node) abandoned(ep *fabric.Endpoint) {
 	}
 }
 
-// giveUp ends a load that nobody will finish. If it was prepared, another node may
+// giveUp ends a load that will not be finished. If it was prepared, another node may
 // have made it visible already; then it becomes so here too.
 func (n *Node) giveUp(l *load, why string) {
 	n.data.mu.Lock()

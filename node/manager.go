@@ -22,7 +22,7 @@ import (
 // Store is what a cluster keeps, and how it ends.
 type Store struct {
 	cluster.Store
-	Members cluster.Membership // who keeps it; nil: that is not this program's affair
+	Members cluster.Membership // those that keep it; nil: that is not this program's affair
 	Where   string             // for messages
 	Close   func() error       // nil: nothing is to be closed
 	Failed  <-chan error       // says why it ended by itself; nil: it cannot
@@ -210,7 +210,7 @@ func (n *Node) sayRegistered(name string, err error) {
 	}
 }
 
-// join makes those whom managers name this node's peers, besides the configured ones. Who has left is not dialled any more.
+// join makes the nodes that managers name this node's peers, besides the configured ones. A node that has left is not dialled any more.
 func (n *Node) join(nodes []cluster.Member) {
 	n.managing.mu.Lock()
 	n.managing.joined = nodes

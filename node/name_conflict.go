@@ -174,7 +174,7 @@ func givesWay(up time.Duration, startedUnixMs int64, this cluster.Incarnation, o
 }
 
 // dialSameName looks once at those addresses of this node's own entry among the peers
-// that it does not listen at: whoever is there must not have its name.
+// that it does not listen at: an element there must not have its name.
 func (n *Node) dialSameName(own cluster.Member) {
 	known := append(n.Addrs(), n.cfg.Listen...)
 	own.Addrs = slices.DeleteFunc(slices.Clone(own.Addrs), func(a string) bool { return slices.Contains(known, a) })
@@ -183,7 +183,7 @@ func (n *Node) dialSameName(own cluster.Member) {
 	}
 	ep, err := n.links.Dial(n.life, own)
 	if err != nil {
-		return // nobody, or somebody with a name of its own
+		return // nothing is there, or an element with a name of its own
 	}
 	if ep.Incarnation() == n.el.Incarnation() {
 		ep.Close() // to itself, by another address: each dial makes one of its own

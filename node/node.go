@@ -192,7 +192,7 @@ func (n *Node) advertise(list []string) {
 	n.checkHosts()
 }
 
-// inUse adds to an error that says where somebody else listens already what to do about it.
+// inUse adds what to do to an error that says where another process listens already.
 func inUse(err error, setting string) error {
 	if errors.Is(err, unix.EADDRINUSE) {
 		return fmt.Errorf("%w: end what listens there (is this node running already?), or give another address (--%s, or %[2]s in the configuration file)", err, setting)
@@ -309,7 +309,7 @@ func (n *Node) fail(err error) {
 }
 
 // cutTime is how long functions that are told to stop may take, and the word
-// of it to those who wait for them: they look every 100 µs or so.
+// of it to the goroutines that wait for them: they look every 100 µs or so.
 const cutTime = time.Second
 
 // drain waits for the calls and functions under way, and ends those that take too long.

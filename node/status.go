@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
-// status answers who may read. What other clients do is an admin's business only.
+// status answers principals that may read. What other clients do is shown to admins only.
 func (n *Node) status(_ context.Context, c *rpc.Call, _ *control.StatusRequest) (*control.Status, error) {
 	who := control.PrincipalOf(c.From)
 	if !who.Caps.Has(cluster.CapRead) {

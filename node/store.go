@@ -24,7 +24,7 @@ const (
 )
 
 // store is what a node keeps of datasets: loads under way, and shards
-// that are visible. The catalogue says who may see what; the store
+// that are visible. The catalogue says which principals may see what; the store
 // has the segments.
 type store struct {
 	el      *fabric.Element
@@ -100,7 +100,7 @@ type shard struct {
 	version  uint64
 	writable bool
 	windows  []window
-	retired  []window // of the version before, that this one has written again: who reads that one may end
+	retired  []window // of the version before, that this one has written again: readers of that one may end
 	charge   component.Charge
 	root     []fabric.Key
 	given    map[string]*given // by principal

@@ -102,7 +102,7 @@ func (c *Config) validateNative() error {
 	return err
 }
 
-// onlyOursToWrite refuses a file that others could change: whoever writes a trust file decides whose native code runs.
+// onlyOursToWrite refuses a file that others could change: a trust file decides whose native code runs.
 func onlyOursToWrite(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -117,7 +117,7 @@ func onlyOursToWrite(f *os.File) error {
 	return nil
 }
 
-// trust is what the configuration and its trust file say together; where native code is off that is that nobody is trusted.
+// trust is what the configuration and its trust file say together; where native code is off, that is no key.
 func (c *Config) trust() (*trust.Policy, error) {
 	keys := c.Trust
 	if c.TrustFile != "" {

@@ -6,7 +6,7 @@
 // placed its extents, with an owner, a size and a table of extents under an epoch. An extent is one segment of a component. An Item is an allocation
 // in a region, with a generation. An Address is a region's number, 16 bits, and an offset in the region, 48 bits.
 //
-// A Region is a client's view: the extents' keys, imported. Whoever has all rights to a region of this machine maps its extents, so that a Get is a
+// A Region is a client's view: the extents' keys, imported. A client with all rights to a region of this machine maps its extents, so that a Get is a
 // look at the table and a copy. Everybody else's operations are served by the component, which checks each. Both are the verbs of
 // package fabric, and what docs/ordering.md says of those holds here.
 //

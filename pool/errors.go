@@ -20,7 +20,7 @@ var (
 	ErrExists = errors.New("it exists already")
 	// ErrSpec: what was asked for makes no sense.
 	ErrSpec = errors.New("bad request for a region")
-	// ErrMoved: the region was destroyed, or has another table of extents now. Whoever looks it up again gets the new one.
+	// ErrMoved: the region was destroyed, or has another table of extents now. A new lookup gives the new one.
 	ErrMoved = errors.New("the region has moved")
 	// ErrRange: an operation leaves the region.
 	ErrRange = errors.New("outside the region")

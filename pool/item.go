@@ -100,7 +100,7 @@ func (r *Region) allocate(ctx context.Context, v *view, s ItemSpec, at []int, si
 		it, err = r.pool.newItem(ctx, r, tables, eps)
 	}
 	if err != nil {
-		for i, t := range tables { // nobody knows of them
+		for i, t := range tables { // no one else knows of them
 			if t != nil && errs[i] == nil && t.Number != 0 {
 				err = errors.Join(err, r.pool.tell(ctx, v.homes[at[i]].component, CallItemDestroy, t.request()))
 			}
@@ -273,7 +273,7 @@ func pieceRemote(ctx context.Context, r *Region, h *home, p *ItemPiece) (*fabric
 // Info is the item as it was when it was opened.
 func (it *Item) Info() ItemInfo { return *it.view.Load().item }
 
-// Address is the address of a byte of the item, for whoever may use its region. A private item has none, and neither has one that does not lie, whole, at
+// Address is the address of a byte of the item, for clients that may use its region. A private item has none, and neither has one that does not lie, whole, at
 // the region's first component: 0.
 func (it *Item) Address(off uint64) Address {
 	i := it.Info()
@@ -308,7 +308,7 @@ func (it *Item) Grant(ctx context.Context, to, rights string) error {
 	})
 }
 
-// Resize gives the item another size where it lies; it fails with ErrMemory where what follows is taken. Whoever opened it before gets ErrMoved. It takes ownership.
+// Resize gives the item another size where it lies; it fails with ErrMemory where what follows is taken. Clients that opened it before get ErrMoved. It takes ownership.
 func (it *Item) Resize(ctx context.Context, size uint64) error {
 	it.mu.Lock()
 	defer it.mu.Unlock()

@@ -198,7 +198,7 @@ func (m *Memory) Map(off uint64, n int) (*View, error) {
 }
 
 // Access runs fn on the view's bytes, to read and to write, as Memory.Access does. The memory itself cannot go while fn runs: the component cannot make a segment smaller,
-// and its death leaves it with those who have it mapped. So there is no SIGBUS to be caught.
+// and its death leaves it with the processes that have it mapped. So there is no SIGBUS to be caught.
 func (v *View) Access(fn func(mem []byte)) error { return v.m.Access(v.off, v.n, fn) }
 
 // Discard makes n bytes at off zeros; whole pages among them go back to the component's machine until they are written again.

@@ -80,7 +80,7 @@ func (p *Pool) open(ctx context.Context, component, call string, req any) (*Regi
 			r, err = p.opened(ctx, t, component, ep)
 		}
 	}
-	if err != nil && call == CallCreate { // nobody knows of it
+	if err != nil && call == CallCreate { // no one else knows of it
 		err = errors.Join(err, p.tell(ctx, component, CallDestroy, NameRequest{Region: t.Region, Epoch: t.Epoch}))
 	}
 	return r, err
@@ -112,7 +112,7 @@ func (p *Pool) askHome(ctx context.Context, home, call string, req, reply any) (
 	return ep, nil
 }
 
-// DestroyRegion frees a region. Who has it open gets ErrMoved from then on. It takes ownership.
+// DestroyRegion frees a region. Clients that have it open get ErrMoved from then on. It takes ownership.
 func (p *Pool) DestroyRegion(ctx context.Context, component, name string) error {
 	return p.tell(ctx, component, CallDestroy, NameRequest{Name: name})
 }

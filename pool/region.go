@@ -72,7 +72,7 @@ func (r *Region) Destroy(ctx context.Context) error {
 	return err
 }
 
-// Resize gives the region another size, rounded up to a multiple of fabric.SegmentAlign. What is added is zeros. What is taken away is gone: whoever opened
+// Resize gives the region another size, rounded up to a multiple of fabric.SegmentAlign. What is added is zeros. What is taken away is gone: a client that opened
 // the region before gets ErrMoved there, and does not see what is added, until it calls Refresh. It takes ownership.
 func (r *Region) Resize(ctx context.Context, size uint64) error {
 	r.mu.Lock()

@@ -26,7 +26,7 @@ func (m *Memory) WaitFor(ctx context.Context, cond func() bool) error {
 	return el.WaitFor(ctx, cond)
 }
 
-// Wake has all who are in WaitFor look at their conditions.
+// Wake has all goroutines in WaitFor look at their conditions.
 func (m *Memory) Wake() {
 	if el := m.element(); el != nil {
 		el.Wake()

@@ -4,7 +4,7 @@
 //
 // Real wherry nodes run each in a network namespace of its own, joined by a bridge. While callers ask for chases, closures, counts, queries and
 // plain calls, one fault after the other is made: nodes are killed and started again, stopped and let go on, cut off from all others or from one,
-// and programs leave in the middle of their calls. Whoever lost its data gets new data, which is other data, so that an answer from
+// and programs leave in the middle of their calls. A node that lost its data gets new and different data, so that an answer from
 // parts of two versions is seen.
 //
 // # Verdicts

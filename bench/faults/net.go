@@ -104,7 +104,7 @@ func command(ctx context.Context, name, line string) error {
 	return nil
 }
 
-// cut takes nodes to the far bridge: they see each other, and nobody else.
+// cut takes nodes to the far bridge: they see each other and no other node.
 func (w *network) cut(ctx context.Context, nodes ...int) error {
 	return w.each(ctx, nodes, "link set p%d master "+far)
 }

@@ -129,7 +129,7 @@ func (n *nodes) end(i int, how syscall.Signal) error {
 	return nil
 }
 
-// alive reports a node that ended though nobody ended it.
+// alive reports a node that ended by itself.
 func (n *nodes) alive() error {
 	for i, p := range n.running {
 		select {
@@ -179,7 +179,7 @@ func (n *nodes) whole(ctx context.Context, c *client.Client) error {
 	return fmt.Errorf("the cluster is not whole after %v: %w", patience, why)
 }
 
-// parted says who is not connected.
+// parted names the nodes that are not connected.
 func (n *nodes) parted(ctx context.Context, c *client.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

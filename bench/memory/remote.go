@@ -137,7 +137,7 @@ func serveRemote(args []string) error {
 	}
 	fmt.Println("ready")
 	io.Copy(io.Discard, os.Stdin) // its end is what is waited for
-	for server.Unmount() != nil { // who started this was killed, and there is swap over it: pages of it would be lost
+	for server.Unmount() != nil { // the parent was killed, and there is swap over it: pages of it would be lost
 		time.Sleep(time.Second)
 	}
 	return nil

@@ -18,7 +18,7 @@ import (
 // maxFailures is after how many failed turns a row takes no more.
 const maxFailures = 2
 
-// goPolicy is how Go's libraries wait: nobody can choose.
+// goPolicy is how Go's libraries wait: they offer no choice.
 const goPolicy = "sleep (Go netpoller)"
 
 // entry is a row, and how it takes a turn; take is nil if it cannot.
@@ -27,7 +27,7 @@ type entry struct {
 	take func(ctx context.Context) (figures.Sample, error)
 }
 
-// plan is who takes turns, in order: all peers at one work, then all at the next.
+// plan lists the turns in order: all peers at one work, then all at the next.
 type plan struct {
 	o       options
 	runner  turn.Runner
@@ -166,7 +166,7 @@ func (p *plan) add(row *figures.Row, take func(context.Context) (figures.Sample,
 }
 
 // run takes all turns of all rounds. Every other round goes backwards, so
-// that nobody always follows the same neighbour. A row that fails says why; the others go on.
+// that no peer always follows the same neighbour. A row that fails says why; the others go on.
 func (p *plan) run(ctx context.Context, progress io.Writer) (*figures.Table, error) {
 	if p.o.besideLoad {
 		loops, err := p.runner.StartLoops(ctx)

@@ -39,7 +39,7 @@ const (
 // Names of an authority's files in its folder.
 const (
 	CertFile  = "ca.crt"  // its certificate, which everybody gets
-	keyFile   = "ca.key"  // its key, which nobody gets
+	keyFile   = "ca.key"  // its key, which stays with the authority
 	ListFile  = "ca.crl"  // what it revoked, which nodes get
 	issuedDir = "issued"  // what it issued, by serial number
 	certEnd   = ".crt"    // of issued certificates
@@ -137,7 +137,7 @@ func newKey() (*ecdsa.PrivateKey, []byte, error) {
 	return key, encode(blockKey, der), nil
 }
 
-// change runs fn with the authority's key while nobody else changes anything.
+// change runs fn with the authority's key, one change at a time.
 func (a *Authority) change(fn func(key crypto.Signer) error) error {
 	path := filepath.Join(a.dir, keyFile)
 	f, err := os.Open(path)

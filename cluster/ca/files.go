@@ -27,7 +27,7 @@ const (
 	blockList = "X509 CRL"
 )
 
-// readFile reads a regular file of at most limit bytes. Of a private one nobody but the user
+// readFile reads a regular file of at most limit bytes. Of a private one no other user than the one
 // that this process runs as may be able to read it: mode 0600 or less.
 func readFile(path string, limit int64, private bool) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe must not block here
@@ -96,7 +96,7 @@ func parseCerts(text []byte, path string) ([]*x509.Certificate, error) {
 	return certs, nil
 }
 
-// ReadKey reads a private key in PEM (PKCS #8) from a file that nobody else can read.
+// ReadKey reads a private key in PEM (PKCS #8) from a file that no other user can read.
 func ReadKey(path string) (crypto.Signer, error) { return readKey(path) }
 
 // readKey reads a private key, which must be private.
@@ -140,7 +140,7 @@ func WriteNew(path string, data []byte, mode os.FileMode) error {
 	return nil
 }
 
-// Replace writes a file in one step: who reads it finds the old or the new content, whole.
+// Replace writes a file in one step: a reader finds the old or the new content, whole.
 func Replace(path string, data []byte, mode os.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {

@@ -28,7 +28,7 @@ type Files struct {
 	List string // what they revoked; "": nothing counts as revoked
 }
 
-// Identity is who an element is, and whom it accepts. It has the methods that
+// Identity is an element's own certificate, and the rules for those that it accepts. It has the methods that
 // a transport's credentials need. They may be called from any goroutine, and
 // look at the files again if those have changed.
 type Identity struct {
@@ -183,7 +183,7 @@ func (id *Identity) readList() error {
 	return nil
 }
 
-// signedList is a list and who signed it.
+// signedList is a list and its signer.
 type signedList struct {
 	*x509.RevocationList
 	by *x509.Certificate

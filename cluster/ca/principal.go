@@ -84,7 +84,7 @@ func parseURI(u *url.URL) (cluster.Principal, error) {
 	return p, nil
 }
 
-// clipBytes is how much of somebody else's text an error shows.
+// clipBytes is how much of a stranger's text an error shows.
 const clipBytes = 80
 
 func clip(s string) string {

@@ -2,7 +2,7 @@
 //
 // # Model
 //
-// Dial connects to an etcd cluster that somebody else runs. Start runs one member of an etcd cluster in this process: alone, or with the members
+// Dial connects to an etcd cluster that is run apart from wherry. Start runs one member of an etcd cluster in this process: alone, or with the members
 // that other processes run. A member that is alone listens nowhere; members of a cluster listen for each other only. Either way a Store is what
 // comes out, and passes cluster/storetest.
 //

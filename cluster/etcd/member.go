@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	// probeTime bounds the question to another member who there is.
+	// probeTime bounds asking another member for the list of members.
 	probeTime = 2 * time.Second
 	// maxProbe bounds the answer: a member takes some 200 bytes.
 	maxProbe = 64 << 10
@@ -35,7 +35,7 @@ const (
 	agreeTime = 250 * time.Millisecond
 )
 
-// found is a member as another one names it to whoever may connect to it.
+// found is a member as another one names it to peers that may connect to it.
 type found struct {
 	Name       string   `json:"name"`
 	PeerURLs   []string `json:"peerURLs"`
@@ -111,7 +111,7 @@ func (s *Server) begin(ctx context.Context, e *embed.Config) (err error) {
 // errNobody: a member would have to join, and was not told how.
 var errNobody = errors.New("they have a cluster without this member, or with an earlier life of it, whose data is lost: give the managers' addresses (peers, managers), or have the member removed")
 
-// meet asks the other members who there is, and has this one taken in where they have a cluster already. Where none answers, a member that was told to
+// meet asks the other members for the list of members, and joins where they have a cluster already. Where none answers, a member that was told to
 // begins.
 func (s *Server) meet(ctx context.Context, self Member, e *embed.Config) (state string, err error) {
 	list, mute := s.others(ctx)
@@ -181,7 +181,7 @@ func (s *Server) others(ctx context.Context) (list []found, mute error) {
 	return nil, mute
 }
 
-// probe asks a member who there is. there reports whether it takes connections at all.
+// probe asks a member for the list of members. there reports whether it takes connections at all.
 func (s *Server) probe(ctx context.Context, at string) (list []found, there bool, err error) {
 	var connected atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -316,7 +316,7 @@ func (s *Server) Join(ctx context.Context, name, addr string) ([]cluster.StoreMe
 	return s.members(added.Members), nil
 }
 
-// changeable is who there is, once this member itself is a full one.
+// changeable lists the members, once this member itself is a full one.
 func (s *Server) changeable(ctx context.Context) ([]*etcdserverpb.Member, error) {
 	select {
 	case <-s.agreed:

@@ -161,7 +161,7 @@ func (c *ServerConfig) embedded(list *revoked) *embed.Config {
 			}
 		}
 	}
-	peer := url.URL{Scheme: scheme, Host: "127.0.0.1:2380"} // where a member is alone nobody dials it, but etcd wants an address
+	peer := url.URL{Scheme: scheme, Host: "127.0.0.1:2380"} // a member that is alone is never dialled, but etcd wants an address
 	var members []string
 	for _, m := range c.Members {
 		u := url.URL{Scheme: scheme, Host: m.Addr}

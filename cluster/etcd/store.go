@@ -32,7 +32,7 @@ const (
 	maxEndpoints = 16
 )
 
-// Config says how an etcd cluster that somebody else runs is reached.
+// Config says how an etcd cluster that is run apart from wherry is reached.
 type Config struct {
 	Endpoints []string     // "http://host:2379", "https://host:2379"
 	TLS       ca.Files     // for https: what is shown to etcd, and what its certificate is judged by; List is not used

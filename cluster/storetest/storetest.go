@@ -149,7 +149,7 @@ func (r *run) limits() {
 	r.commit(most)
 }
 
-// counting: of those who compare and put at once one succeeds each time.
+// counting: of several goroutines that compare and put at once one succeeds each time.
 func (r *run) counting() {
 	const counters, each = 4, 10
 	var all sync.WaitGroup
@@ -260,7 +260,7 @@ func (r *run) held(key string) cluster.Lease {
 	return l
 }
 
-// lease: keys are removed at a lease's end, and not before. Whoever watches hears of it.
+// lease: keys are removed at a lease's end, and not before. Watchers are told.
 func (r *run) lease() {
 	kept, lost := r.held("kept"), r.held("lost")
 	r.commit(cluster.Txn{Put: []cluster.Pair{{Key: "lost too", Value: []byte("v"), Lease: lost}}})

@@ -108,7 +108,7 @@ func (a *app) context(c *cobra.Command) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(c.Context(), a.until)
 }
 
-// abandon runs fn, and leaves it behind if ctx ends first: nothing calls back who waits
+// abandon runs fn, and leaves it behind if ctx ends first: nothing calls back a goroutine that waits
 // for a pipe or a terminal. The program is about to end then.
 func abandon[T any](ctx context.Context, fn func() (T, error)) (v T, err error) {
 	type outcome struct {

@@ -50,7 +50,7 @@ var (
 	errUsage = errors.New("usage")
 	// errNoFunction: the image file of a function is not there.
 	errNoFunction = errors.New("no such function")
-	// errInterrupted: whoever started the command has ended it.
+	// errInterrupted: the user has ended the command.
 	errInterrupted = errors.New("interrupted")
 )
 
@@ -82,7 +82,7 @@ func exitClasses() []exitClass {
 		{exitUsage, []error{errUsage, invoke.ErrRequest, query.ErrQuery, expr.ErrExpr, column.ErrSchema, batch.ErrFormat, ca.ErrRequest, ca.ErrFile, control.ErrInsecure, fabric.ErrAddress}},
 		{exitForbidden, []error{cluster.ErrForbidden, ca.ErrRefused, fabric.ErrRefused, fabric.ErrRights, fabric.ErrRevoked, travel.ErrKey, image.ErrUntrusted, image.ErrSignature}},
 		{exitNotFound, []error{cluster.ErrNotFound, pool.ErrNoRegion, pool.ErrNoItem, device.ErrNoDrive, device.ErrNoLease, ca.ErrNotFound, control.ErrNoNode, cluster.ErrNoMember, errNoFunction, xrdma.ErrUnknown}},
-		// Before the deadline: who waits in vain for a node wants to know that it is the node.
+		// Before the deadline: a user who waits in vain for a node wants to know that it is the node.
 		{exitLost, []error{control.ErrNotConnected, client.ErrNoAnswer, control.ErrRestarted, control.ErrNoShard, control.ErrStopping, travel.ErrStopping, rpc.ErrCanceled}},
 		{exitDeadline, []error{travel.ErrDeadline, context.DeadlineExceeded, os.ErrDeadlineExceeded}},
 		{exitLost, []error{travel.ErrPeerLost, fabric.ErrPeerLost, travel.ErrOutcomeUnknown, fabric.ErrIncarnation, pool.ErrLost, pool.ErrMoved}},

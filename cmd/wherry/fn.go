@@ -406,7 +406,7 @@ func (f *runFlags) inputs(function string) (files []string) {
 	return files
 }
 
-// runFormat is how the answer is written: as asked for, or as fits whoever reads it.
+// runFormat is how the answer is written: as asked for, or as fits its reader: a person or a program.
 func (a *app) runFormat(img *image.Image, f *runFlags) (schema.Format, error) {
 	switch {
 	case f.format != "":

@@ -29,7 +29,10 @@ func (a *app) explain(ctx context.Context, c *client.Client, f *runFlags, req *i
 		}
 	}
 	nodes := []string{f.node}
-	if req.Table != nil {
+	switch {
+	case req.Table == nil && f.node == "":
+		return nil // the dataset was not found, and the function ran nowhere
+	case req.Table != nil:
 		nodes = nil
 		for _, s := range req.Table.Shards {
 			if !slices.Contains(nodes, s.Element) {

@@ -53,7 +53,7 @@ same, and other keys' signatures stay.`,
 			public := private.Public().(ed25519.PublicKey)
 			v := map[string]any{"name": img.Name(), "id": img.ID().String(), "file": out, "key": trust.Format(public), "signatures": len(img.Signatures())}
 			return a.print(v, func(w io.Writer) {
-				fmt.Fprintf(w, "%s: %s is signed by %s (%d signatures)\n", out, img.Name(), trust.Short(public), len(img.Signatures()))
+				fmt.Fprintf(w, "%s: %s is signed by %s (%d %s)\n", out, img.Name(), trust.Short(public), len(img.Signatures()), plural(len(img.Signatures()), "signature"))
 			})
 		},
 	}

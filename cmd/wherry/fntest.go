@@ -32,7 +32,7 @@ import (
 const (
 	// maxTestElements bounds the elements of fn test: each is a whole node, connected to all others.
 	maxTestElements = 16
-	// testStopTime is how long they wait for what is under way when the test is over: nobody is left to hear of it.
+	// testStopTime is how long they wait for what is under way when the test is over: no answer is wanted any more.
 	testStopTime = 100 * time.Millisecond
 	// testData is the dataset's name.
 	testData = "data"
@@ -213,7 +213,7 @@ func (a *app) testLoad(ctx context.Context, cmd *cobra.Command, f *testFlags, im
 	return &spec, nil
 }
 
-// trial is elements in this process, which nobody else can reach, and a client of them.
+// trial is elements that only this process can reach, and a client of them.
 type trial struct {
 	forms  forms.Wish
 	output func(element, function, text string)

@@ -237,7 +237,7 @@ func (a *app) runNode(cmd *cobra.Command, f *nodeFlags, flags node.Config) error
 	if err != nil {
 		return err
 	}
-	// One line says that the node is up and where; whoever started it waits for that.
+	// One line says that the node is up and where: scripts that start nodes wait for it.
 	up := struct {
 		Name        string   `json:"name"`
 		Incarnation string   `json:"incarnation"`

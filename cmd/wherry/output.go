@@ -90,7 +90,7 @@ func writeFile(path string, write func(io.Writer) error) error {
 	return nil
 }
 
-// bare drops from an error of package os the names of files that nobody asked for.
+// bare drops from an error of package os the names of files that the user did not give.
 func bare(err error) error {
 	var p *fs.PathError
 	var l *os.LinkError

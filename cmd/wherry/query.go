@@ -124,7 +124,7 @@ func (a *app) query(cmd *cobra.Command, name string, f *queryFlags) error {
 	})
 }
 
-// batchFormat is how columns are written: as asked for, or as fits whoever reads it.
+// batchFormat is how columns are written: as asked for, or as fits its reader: a person or a program.
 func (a *app) batchFormat(format, out string) (batch.Format, error) {
 	switch {
 	case format != "":

@@ -140,7 +140,7 @@ func (f *programFlags) shares(ctx context.Context, c *client.Client, store *exca
 	return all, nil
 }
 
-// memory opens what a place names; an item may be open to who has no right to its region.
+// memory opens what a place names; a principal may have a right to an item and none to its region.
 func (p place) memory(ctx context.Context, c *client.Client) (*pool.Memory, error) {
 	at, err := regionNode(ctx, c, p.node, p.region)
 	if err != nil {

@@ -19,7 +19,7 @@ const (
 // not looked at before: it takes milliseconds, and what is wrong with them costs the line only.
 func (o *Object) Line(img *Image, addr uint64) (file string, line int, ok bool) {
 	defer func() {
-		if recover() != nil { // nobody checked these tables
+		if recover() != nil { // these tables were not checked before
 			file, line, ok = "", 0, false
 		}
 	}()

@@ -2,7 +2,7 @@ package elf
 
 import "bytes"
 
-// The tables come from whoever made the object, and they are read in the node's own process. debug/dwarf makes as much room as a table's head says, and joins
+// The tables come from the object's maker, and they are read in the node's own process. debug/dwarf makes as much room as a table's head says, and joins
 // each file's name with its folder's: a table of some bytes has it ask for terabytes, which ends the process. This reader takes time and memory
 // in proportion to the tables: it runs through them once, and keeps one row.
 

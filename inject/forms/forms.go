@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/image"
 )
 
-// Wish is in which form whoever starts a function wants it to run, everywhere. Its numbers are the wire's.
+// Wish is the form in which a function's caller wants it to run, everywhere. Its numbers are the wire's.
 type Wish uint8
 
 const (

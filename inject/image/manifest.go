@@ -60,7 +60,7 @@ type Window struct {
 }
 
 // Manifest is what an image says about its function. Everything in it is a
-// claim or a wish of whoever built it; an element's own rules always win.
+// claim or a wish of its author; an element's own rules always win.
 type Manifest struct {
 	Name        string `json:"name"` // a label: a-z, 0-9, '-', '_' and '.'
 	ABI         uint32 `json:"abi"`  // abi.Version it was built for

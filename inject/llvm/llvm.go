@@ -10,8 +10,8 @@
 // or less. The best is what -O3 for this processor makes. Object gives the best where there is one already, and else what Request.Best asks for.
 //
 // An object is known by everything that it depends on: the bitcode, the host calls that it may use, the processor and its features, its tier, the version of LLVM
-// and that of what wherry-llvm does with a module. It does not depend on whom it was compiled for: who asks for what somebody
-// else had compiled is charged nothing and waits for nobody.
+// and that of what wherry-llvm does with a module. It does not depend on whom it was compiled for: a request for what was
+// compiled before is charged nothing and does not wait.
 package llvm
 
 import (
@@ -56,7 +56,7 @@ type Config struct {
 	MemoryBytes  int64         // of objects in memory; 0: DefaultMemoryBytes
 	MaxProcesses int           // that compile at once; 0: compiler.DefaultProcesses
 	Deadline     time.Duration // processor time of one compile; 0: compiler.DefaultDeadline
-	Log          *slog.Logger  // nil: nobody is told
+	Log          *slog.Logger  // nil: nothing is logged
 }
 
 // Request is one function to compile.
@@ -65,8 +65,8 @@ type Request struct {
 	Triple    string   // that the bitcode is for
 	Imports   []string // host calls that the manifest lists: "reply"
 	Constants []byte   // of a derived function
-	Signer    []byte   // who answers for the code
-	Principal string   // who is charged
+	Signer    []byte   // the key that vouches for the code
+	Principal string   // is charged
 	Best      bool     // however long that takes; else the first tier will do
 }
 
@@ -101,7 +101,7 @@ type Compiler struct {
 	stats Stats
 }
 
-// making is a compile that is under way, for all who want its object.
+// making is a compile that is under way, for all callers that want its object.
 type making struct {
 	done   chan struct{}
 	object []byte
@@ -282,7 +282,7 @@ func (l *Compiler) object(ctx context.Context, h compiler.Hello, r Request) ([]b
 		if m.err == nil || errors.As(m.err, &refused) {
 			return m.object, m.err
 		}
-		// Whoever had it compiled gave up, or met a limit of theirs: that says nothing about this request.
+		// The caller that had it compiled gave up, or met a limit of its own: that says nothing about this request.
 	}
 }
 

@@ -49,7 +49,7 @@ type Room struct {
 type Instance interface {
 	abi.Instance
 	Slot() *Slot
-	Discard() // it is in no pool any more, and nobody uses it
+	Discard() // it is in no pool any more, and no run uses it
 }
 
 // Slot is the place of an instance, which has it as a field.

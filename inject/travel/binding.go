@@ -260,7 +260,7 @@ func (p *peer) declared(b *Binding) bool {
 }
 
 // learn keeps a declaration, of message t, for the messages that name its handle only. Which of two is newer their messages' numbers say: generations
-// come round after 16, and of those that a slot has had for other peers or for derived functions nothing is heard here. Nobody names one for a derived function, whose constants are not
+// come round after 16, and of those that a slot has had for other peers or for derived functions nothing is heard here. No peer names one for a derived function, whose constants are not
 // kept for each peer.
 func (p *peer) learn(t uint64, wire uint16, e *injectExt) {
 	if e.what.Constants != "" {

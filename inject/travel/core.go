@@ -190,7 +190,7 @@ func (c *Core) newInvocation(id InvocationID, origin *peer, deadline Instant) *i
 // expand gives what was kept short its full records.
 func (c *Core) expand() {
 	if c.light != nil {
-		c.fastenRun()
+		c.expandRun()
 	}
 	if c.lightFuture.open {
 		c.register()

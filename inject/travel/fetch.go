@@ -233,7 +233,7 @@ func (c *Core) whole(f *fetch, data []byte) {
 	c.dropBuf(f)
 }
 
-// ObjectArrived says that an object is in the Store, verified: whoever waits
+// ObjectArrived says that an object is in the Store, verified: what waits
 // for it goes on (NextRun). It is called for every object that enters the
 // Store, also those that no branch is known to wait for.
 func (c *Core) ObjectArrived(now Instant, id ID) {

@@ -73,8 +73,8 @@ func (p *peer) ready(wire uint16) *Binding {
 	return nil
 }
 
-// fastenRun gives the light run its invocation, and puts that into the tables.
-func (c *Core) fastenRun() {
+// expandRun gives the light run its invocation, and puts that into the tables.
+func (c *Core) expandRun() {
 	r := c.light
 	c.light = nil
 	c.noteAccepted(r.arrived, r.from, r.came)

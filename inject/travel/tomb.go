@@ -20,7 +20,7 @@ type tomb struct {
 	id        InvocationID
 	until     Instant
 	why       Code   // CodeOK: canceled; else what a branch is refused with
-	principal string // the origin's: of a lapsed one it has the place; "": nobody said
+	principal string // the origin's: of a lapsed one it has the place; "": not known
 	at        int    // in its heap
 }
 

@@ -188,8 +188,8 @@ func (v Verdict) Join(o Verdict) Verdict {
 	return v
 }
 
-// Allows says whether a function's code of a form may run: who vouches for it (sorted; nobody if the image is known by its
-// identity, or the form needs nobody), or why it may not.
+// Allows says whether a function's code of a form may run: the keys that vouch for it (sorted; none if the image is known by its
+// identity, or the form needs none), or why it may not.
 func (v Verdict) Allows(form image.Form, function string) (signers [][]byte, why string) {
 	if !Needed(form) || v.known {
 		return nil, ""

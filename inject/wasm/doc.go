@@ -19,7 +19,7 @@
 //
 // An invocation that comes back to this element, or has several branches here,
 // finds its scratch again if the caller runs it on the same Instance and calls Release only when the
-// invocation is finished here. A released Instance's scratch is zero for whoever comes next.
+// invocation is finished here. A released Instance's scratch is zero for the next run.
 //
 // # Memory
 //

@@ -22,7 +22,7 @@ import (
 type compilers struct {
 	pool *compiler.Pool
 
-	turn  chan struct{} // has room for whoever looks at the rest, or tries
+	turn  chan struct{} // has room for the one goroutine that looks at the rest, or tries
 	works bool          // one was started
 }
 
@@ -91,7 +91,7 @@ func (e *Engine) compileElsewhere(ctx context.Context, principal string, code []
 	return shelf.Code{Name: string(name), Data: data}, nil
 }
 
-// noCompiler is the error of a function that would take long to compile where no process can be started for it. The log says it to who can mend it.
+// noCompiler is the error of a function that would take long to compile where no process can be started for it. The log says it to the operator.
 func (e *Engine) noCompiler(ctx context.Context, why error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("wasm: %w", why)

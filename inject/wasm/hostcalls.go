@@ -196,7 +196,7 @@ func (in *Instance) callScratch(st []uint64) {
 }
 
 // enlarge gives the invocation n bytes of scratch, more than it has: room in the engine first, then the host's word, then the
-// right to write there. Before there is one, at the instance's start, there is none: nobody would give back what it is charged.
+// right to write there. Before there is one, at the instance's start, there is none: what it is charged would never be given back.
 func (in *Instance) enlarge(n uint64) bool {
 	if !in.running {
 		return false

@@ -296,7 +296,7 @@ func (in *Instance) copies(n int) error {
 		return nil
 	}
 	in.slice.metered = true
-	for in.tick(); in.slice.ticks == 1; { // the first one asks nobody
+	for in.tick(); in.slice.ticks == 1; { // the first one asks the host nothing
 		in.tick()
 	}
 	in.slice.blocked = true // what the copy takes says nothing about the code
@@ -355,7 +355,7 @@ func (in *Instance) Window(i int) (addr uint32, size uint64, ok bool) {
 // Broken reports whether a run failed, so that the instance cannot run again.
 func (in *Instance) Broken() bool { return in.broken }
 
-// Release gives the instance back. Scratch is dropped: whoever runs next finds
+// Release gives the instance back. Scratch is dropped: the next run finds
 // it zero. The instance must not be used afterwards.
 func (in *Instance) Release() {
 	if in.running || in.mem == nil || in.slot.Idle() {

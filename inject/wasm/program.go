@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-fabric/wherry/internal/wasmcode"
 )
 
-// ID is a function's identity: the hash of its content, by whoever knows what
+// ID is a function's identity: the hash of its content, computed by the caller, which knows what
 // belongs to it.
 type ID [sha256.Size]byte
 
@@ -45,7 +45,7 @@ type Program struct {
 
 // variant is one instrumented form of a program.
 type variant struct {
-	turn chan struct{} // has room for whoever compiles it, or looks at the rest
+	turn chan struct{} // has room for the one goroutine that compiles it, or looks at the rest
 	lane *lane
 	code wazero.CompiledModule
 
@@ -139,7 +139,7 @@ func (p *Program) Limits() abi.Limits { return p.limits }
 // Imports are the names of the host calls that the program imports, sorted.
 func (p *Program) Imports() []string { return p.imports }
 
-// compiled returns a variant with its machine code, which is made at first use and charged to who is first.
+// compiled returns a variant with its machine code, which is made at first use and charged to the first principal.
 func (p *Program) compiled(ctx context.Context, principal string, checkStores bool) (*variant, error) {
 	v := &p.variants[0]
 	if checkStores {
@@ -197,7 +197,7 @@ func (p *Program) drop() {
 	}
 	for i := range p.variants {
 		v := &p.variants[i]
-		if v.code != nil { // the last use: nobody compiles it either
+		if v.code != nil { // the last use: it is not being compiled either
 			// Nothing runs this code any more; closing it cannot fail.
 			_ = v.code.Close(context.Background())
 			v.code = nil

@@ -2,8 +2,8 @@
 // key names. The directory is bounded, and what has not been used for longest goes first; several processes may share it.
 //
 // What is read back was verified: the directory and its files are this user's, and no other's to write to, and each file begins with a magic number,
-// a version and a checksum that only who can read the directory's secret can make (HMAC-SHA256, of the key too). Any other
-// is removed, and whoever asked compiles anew. Files are written in the background and without a sync: a
+// a version and a checksum that takes the directory's secret (HMAC-SHA256, of the key too). Any other
+// is removed, and its code is compiled anew. Files are written in the background and without a sync: a
 // cache is never in the way of the first use.
 package codecache
 

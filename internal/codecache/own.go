@@ -66,7 +66,7 @@ func readOwn(path string, most int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, most))
 }
 
-// secret is the key of a directory's checksums, which is made with the directory; whoever cannot read it cannot write a file that is believed.
+// secret is the key of a directory's checksums, which is made with the directory; without it no file can be made that is believed.
 func secret(dir string) ([]byte, error) {
 	path := filepath.Join(dir, secretName)
 	for {

@@ -11,9 +11,9 @@
 // A compiler says who it is (Hello), then answers requests, on a socket that it finds as descriptor 3 (protocol.go; Serve is its side).
 // It ends when the socket does, in the middle of a request too, so none outlives its owner.
 //
-// A process is replaced after a crash, a request that took longer than the deadline or that nobody waits for any more, 256 requests,
-// when it has grown beyond its memory, when it computes though nobody has asked it for anything (its last principal is charged for that), and when the signer changes: no code that one signer answers for meets what the code of
-// another left behind. A spare waits, so a replacement costs nobody the start.
+// A process is replaced after a crash, a request that took longer than the deadline or whose caller has given up, 256 requests,
+// when it has grown beyond its memory, when it computes without a request (its last principal is charged for that), and when the signer changes: no code that one signer answers for meets what the code of
+// another left behind. A spare waits, so no request pays for the start of a replacement.
 //
 // # Who waits
 //

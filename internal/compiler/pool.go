@@ -30,7 +30,7 @@ type Config struct {
 	Requests     int    // a process is replaced after so many
 	PerPrincipal int    // requests that wait, of one principal
 	InAll        int    // of all
-	NoSpare      bool   // no process waits for the one that is replaced: whoever comes next waits for its start
+	NoSpare      bool   // no process waits for the one that is replaced: the next request waits for its start
 }
 
 func (c Config) withDefaults() Config {
@@ -266,7 +266,7 @@ func (p *Pool) keep(c *process) {
 		old = c
 	} else {
 		if c.served == 0 {
-			c.charged = c.processorTime() // its start is nobody's
+			c.charged = c.processorTime() // its start is charged to no principal
 		}
 		p.idle = append(p.idle, c)
 		if c.next == nil {
@@ -286,7 +286,7 @@ func (p *Pool) keep(c *process) {
 	}
 }
 
-// warm starts a spare in the background if there is none: a process that has seen nobody's code.
+// warm starts a spare in the background if there is none: a process that has seen no code.
 func (p *Pool) warm() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

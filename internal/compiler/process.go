@@ -37,7 +37,7 @@ type process struct {
 
 	// While it is idle, under Pool.mu.
 	principal string        // whom it compiled for last
-	charged   time.Duration // of its processor time, the part that somebody was charged for
+	charged   time.Duration // of its processor time, the part that was charged to principals
 	next      *time.Timer   // of the looks at it
 }
 
@@ -105,7 +105,7 @@ func (p *process) end() string {
 	var how string
 	p.ended.Do(func() {
 		p.socket.Close()
-		// One that has crashed is still writing why. Whoever is well ends with its socket.
+		// One that has crashed is still writing why. A healthy one ends with its socket.
 		kill := time.AfterFunc(endTime, func() { p.cmd.Process.Kill() })
 		defer kill.Stop()
 		_ = p.cmd.Wait()

@@ -53,7 +53,7 @@ type Answer struct {
 	Object  []byte `json:"-"`
 }
 
-// bounded is an answer that one message holds: whoever asked would wait for a larger one until the deadline.
+// bounded is an answer that one message holds: the caller would wait for a larger one until the deadline.
 func (a Answer) bounded() Answer {
 	if n := len(a.Object); n > MaxBytes {
 		a = Answer{Refused: fmt.Sprintf("what it compiles to has %d bytes, at most %d are taken; split the function", n, MaxBytes)}
@@ -117,7 +117,7 @@ func Serve(socket io.ReadWriter, hello Hello, compile func(Request) Answer) erro
 	go func() {
 		for r := range work {
 			a := compile(r).bounded()
-			idle <- struct{}{} // first: whoever has the answer may ask at once
+			idle <- struct{}{} // first: the caller may ask again as soon as it has the answer
 			if writeMessage(socket, a, a.Object) != nil {
 				continue // the socket has ended, which the reader sees too
 			}

@@ -21,7 +21,7 @@ type queue struct {
 	waiting      map[string][]*ticket
 	total        int
 	used         map[string]time.Duration // of principals that had some lately
-	floor        time.Duration            // what the principal that was served last had used: who comes anew begins there
+	floor        time.Duration            // what the principal that was served last had used: a new one begins there
 	arrivals     uint64
 }
 
@@ -75,7 +75,7 @@ func (q *queue) leave(principal string, cost time.Duration) {
 // charge has a principal's next turn come later.
 func (q *queue) charge(principal string, cost time.Duration) { q.used[principal] += cost }
 
-// abandon takes a ticket out that nobody waits for any more; false: its turn had come.
+// abandon takes a ticket out whose caller has given up; false: its turn had come.
 func (q *queue) abandon(t *ticket) bool {
 	list := q.waiting[t.principal]
 	for i, other := range list {

@@ -3,4 +3,4 @@
 package cputime
 
 // A goroutine that wants to know its own part calls runtime.LockOSThread before the first of two readings and
-// UnlockOSThread after the second: in between nobody else runs on its thread.
+// UnlockOSThread after the second: in between no other goroutine runs on its thread.

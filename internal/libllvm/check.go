@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-fabric/wherry/internal/llvmrt"
 )
 
-// Refused says what is wrong with a module, to whoever made it.
+// Refused says what is wrong with a module, to its author.
 type Refused struct{ Reason string }
 
 func (e *Refused) Error() string { return e.Reason }

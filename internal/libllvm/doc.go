@@ -17,5 +17,5 @@
 // # Errors
 //
 // A *Refused says what is wrong with the bitcode. Anything else is a fault of this machine. LLVM aborts the process on some
-// faults, and may run for long or for ever: whoever started the process sees to that.
+// faults, and may run for long or for ever: the parent process sees to that.
 package libllvm

@@ -40,7 +40,7 @@ func Serve(path string, unconfined bool) error {
 	socket.Close()
 	l, h := Describe(path)
 	if !unconfined {
-		// Once everything is loaded. Without Landlock the filter of system calls keeps files away alone. Memory and time are bounded by whoever started this.
+		// Once everything is loaded. Without Landlock the filter of system calls keeps files away alone. Memory and time are bounded by the parent process.
 		if _, err := jail.Enter(false); err != nil && h.Why == "" {
 			h.Why = "compilers cannot be locked down here: " + err.Error() + "; where whoever signs functions is trusted with this machine, a node's unconfined_compiler: true has them compile all the same"
 		}

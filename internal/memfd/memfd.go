@@ -19,7 +19,7 @@ type File struct {
 
 // Create makes a memfd of size bytes (rounded up to whole pages), zeroed,
 // mapped read-write here. sealed adds F_SEAL_FUTURE_WRITE after mapping it:
-// whoever gets the descriptor can map it for reading only. A descriptor opened O_RDONLY
+// a process that gets the descriptor can map it for reading only. A descriptor opened O_RDONLY
 // would not do: it can be reopened for writing through /proc.
 func Create(name string, size int64, sealed bool) (*File, error) {
 	page := int64(os.Getpagesize())
@@ -53,7 +53,7 @@ func Create(name string, size int64, sealed bool) (*File, error) {
 }
 
 // Adopt makes a File of a descriptor that came from elsewhere, which is f's from then on unless an error is returned. It must be a memfd of ordinary pages that is sealed against
-// shrinking; whoever else has it can write it still.
+// shrinking; other processes that have it can still write it.
 func Adopt(fd int) (*File, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -157,7 +157,7 @@ func Dup(fd int) (*os.File, error) {
 	return os.NewFile(uintptr(d), "memfd"), nil
 }
 
-// Zero makes bytes of a shared mapping zeros, for everybody who has the memory. Whole pages among them go back to the kernel until they are
+// Zero makes bytes of a shared mapping zeros, for all processes that have it mapped. Whole pages among them go back to the kernel until they are
 // written again. mem must begin at a page.
 func Zero(mem []byte, from, n int) error {
 	page := os.Getpagesize()

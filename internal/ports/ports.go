@@ -18,7 +18,7 @@ const (
 // mostTries bounds how many ports that are taken are passed over.
 const mostTries = 100
 
-// Free returns n ports of this machine's loopback that nobody listens at now, no two the same.
+// Free returns n ports of this machine's loopback that are free now, no two the same.
 func Free(n int) ([]int, error) { return free(n, first, count) }
 
 func free(n, first, count int) ([]int, error) {

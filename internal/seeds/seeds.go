@@ -7,7 +7,7 @@
 //		trials.Each(t, 40, func(seed uint64, fail seeds.Fail) { ... })
 //	}
 //
-// Which seeds these are is for whoever runs the test to say: scripts/soak.sh does.
+// The caller of the test chooses the seeds: scripts/soak.sh does.
 package seeds
 
 import (

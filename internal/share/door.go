@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Door bounds those that nobody knows yet: connections until they have said who they are. When it is full, whoever comes takes the place of the one that has
+// Door bounds strangers: connections that have not said yet who they are. When it is full, a newcomer takes the place of the one that has
 // stood there longest, of those that came from where most did. So silent and slow ones cannot keep others out, however many there are. It is not safe for
 // concurrent use.
 type Door struct {
@@ -26,7 +26,7 @@ type Guest struct {
 }
 
 // Enter lets one in that comes from a place (a host, a process), at a time that is never before the last. If it has to wait first, g is nil, and it can try again after
-// that; else out is the guest whose place it has, if any: the caller ends it. end is kept for whoever does.
+// that; else out, if it is not nil, is the end of the guest whose place it has: the caller calls it. A later Enter may answer this end likewise.
 func (d *Door) Enter(now time.Time, from string, end func()) (g *Guest, out func(), wait time.Duration) {
 	if d.line.Len() >= d.Limit {
 		oldest := d.oldest()

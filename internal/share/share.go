@@ -9,7 +9,7 @@ import "fmt"
 // Of is the most of limit that one principal has at once: three quarters, rounded up.
 func Of[T int | int64 | uint64](limit T) T { return limit - limit/4 }
 
-// Places counts places of one table by who has them. It is not safe for concurrent use.
+// Places counts the places of one table that each principal has. It is not safe for concurrent use.
 type Places struct {
 	Limit int    // of all
 	What  string // are counted, as in "loads under way"
@@ -18,7 +18,7 @@ type Places struct {
 	of  map[string]int
 }
 
-// Take gives who one more place. The error says which limit is reached, and by whom.
+// Take gives a principal one more place. The error says which limit is reached, and by whom.
 func (p *Places) Take(who string) error {
 	switch has := p.of[who]; {
 	case has >= Of(p.Limit):
@@ -42,7 +42,7 @@ func (p *Places) Give(who string) {
 	}
 }
 
-// Has is how many places who has.
+// Has is how many places a principal has.
 func (p *Places) Has(who string) int { return p.of[who] }
 
 // FullError says that there is no place.

@@ -5,7 +5,7 @@ package stackswitch
 import "unsafe"
 
 // Frame is foreign code that has a stack of its own in this process, while it waits for its turn. The collector does
-// not look at that stack, and while the code runs neither the collector nor whoever wants to preempt the goroutine gets on.
+// not look at that stack, and while the code runs neither the collector nor the scheduler's preemption gets on.
 type Frame struct{ theirs, ours uintptr }
 
 //go:noescape

@@ -18,7 +18,7 @@ import (
 // childMark is the argument that makes the test binary a child of a suite.
 const childMark = "suite-child"
 
-// Parent is who started a child, and hears (Encode) and tells it things (Decode).
+// Parent is the side that started a child, and hears (Encode) and tells it things (Decode).
 type Parent struct {
 	*json.Encoder
 	*json.Decoder
@@ -46,7 +46,7 @@ func BeChild(roles map[string]Role) bool {
 	return true
 }
 
-// Child is who plays a role: a process, or goroutines of this one (Play).
+// Child plays a role: a process, or goroutines of this one (Play).
 type Child interface {
 	Tell(v any) error
 	Hear(v any) error

@@ -162,7 +162,7 @@ func (r *Rig) Within(d time.Duration, what string, fn func() error) {
 	}
 }
 
-// Pattern is n bytes that differ with seed and place. Nobody else has them yet, so the race detector, which
+// Pattern is n bytes that differ with seed and place. No other goroutine has them yet, so the race detector, which
 // looks at each store, need not: half of the suites' time was that.
 //
 //go:norace

@@ -118,7 +118,7 @@ func Adopt(fd int) (*FD, error) {
 // FD is the descriptor, for poll; it stays f's.
 func (f *FD) FD() int { return f.fd }
 
-// Close closes the descriptor. When the last one of an address space closes, its waiting threads go on as if nobody watched:
+// Close closes the descriptor. When the last one of an address space closes, its waiting threads go on as if it had never been watched:
 // missing pages of a memfd then read as zeros.
 func (f *FD) Close() error { return unix.Close(f.fd) }
 
@@ -131,7 +131,7 @@ func (f *FD) Register(addr, n uint64, mode Mode) error {
 	return nil
 }
 
-// Unregister ends Register, and wakes who waits.
+// Unregister ends Register, and wakes the threads that wait.
 func (f *FD) Unregister(addr, n uint64) error {
 	if errno := f.ranged(ioctlUnregister, addr, n); errno != 0 {
 		return fmt.Errorf("uffd: stop watching %d bytes at %#x: %w", n, addr, errno)
@@ -139,7 +139,7 @@ func (f *FD) Unregister(addr, n uint64) error {
 	return nil
 }
 
-// Copy fills the missing pages at addr with src, whole pages, and wakes who waits for them. protect makes the next write to
+// Copy fills the missing pages at addr with src, whole pages, and wakes the threads that wait for them. protect makes the next write to
 // each a fault.
 func (f *FD) Copy(addr uint64, src []byte, protect bool) (int, error) {
 	const modeProtect = 2
@@ -158,10 +158,10 @@ func (f *FD) Copy(addr uint64, src []byte, protect bool) (int, error) {
 	})
 }
 
-// Zero fills the missing pages at addr with zeros, writable, and wakes who waits for them.
+// Zero fills the missing pages at addr with zeros, writable, and wakes the threads that wait for them.
 func (f *FD) Zero(addr uint64, size int) (int, error) { return f.sized(ioctlZero, addr, size, 0) }
 
-// Continue puts the file's pages into the page table, and wakes who waits for them. protect is as in Copy.
+// Continue puts the file's pages into the page table, and wakes the threads that wait for them. protect is as in Copy.
 func (f *FD) Continue(addr uint64, size int, protect bool) (int, error) {
 	mode := uint64(0)
 	if protect {
@@ -170,7 +170,7 @@ func (f *FD) Continue(addr uint64, size int, protect bool) (int, error) {
 	return f.sized(ioctlContinue, addr, size, mode)
 }
 
-// Poison makes each later access to the missing pages at addr a SIGBUS, and wakes who waits for them.
+// Poison makes each later access to the missing pages at addr a SIGBUS, and wakes the threads that wait for them.
 func (f *FD) Poison(addr uint64, size int) (int, error) { return f.sized(ioctlPoison, addr, size, 0) }
 
 func (f *FD) sized(request uintptr, addr uint64, size int, mode uint64) (int, error) {

@@ -8,5 +8,5 @@
 //
 // # Sleeping
 //
-// Whoever sleeps gives New an eventfd and calls Arm before it does: ends that come later make the descriptor readable, earlier ones are seen by Ready.
+// A caller that sleeps gives New an eventfd and calls Arm before it does: ends that come later make the descriptor readable, earlier ones are seen by Ready.
 package uring

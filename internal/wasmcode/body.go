@@ -38,7 +38,7 @@ type frame struct {
 	op    opcode
 	cost  int  // index in body.costs that instructions in this block count towards
 	takes int  // values that a branch to it brings
-	long  bool // it looks for fuel somewhere inside: whoever jumps over that does so behind it
+	long  bool // it looks for fuel somewhere inside: a jump over that lands behind it
 }
 
 // bodyChecker checks bodies; it is reused so that its stack is allocated once.

@@ -23,7 +23,7 @@
 //     work in chunks and take fuel for each; table instructions take fuel in advance.
 //   - With Options.CheckStores, whatever writes memory first compares the end of the range it
 //     writes with a global, and calls the imported function __ro_trap with the address if it lies beyond.
-//   - memory.atomic.notify, which nobody can wait for, only checks its address.
+//   - memory.atomic.notify, as no guest can wait, only checks its address.
 //   - Short messages of two imports (Rules.Mailed, MailedTo) are copied to a mailbox in memory, which the host
 //     empties when it is entered next, at the latest when the function returns; one import (Rules.Windows) is answered from globals.
 //   - Mutable globals are exported (Module.Variables), so that the host can put them back between runs.

@@ -117,7 +117,7 @@ func (w *writer) replace(out []byte, from int, in *instr) (_ []byte, changed boo
 		out = w.charge(out, costTable)
 		return append(out, w.m.code[in.start:w.code.pos]...), true
 	case opAtomicNotify:
-		// Nobody can wait on this memory: check the address as the original would, and answer 0.
+		// No guest can wait on this memory: check the address as the original would, and answer 0.
 		out = append(out, w.m.code[from:in.start]...)
 		out = append(out, byte(opI32Eqz), byte(opDrop), 0xfe, byte(opI32AtomicLd&0xff)) // eqz: the count must be an i32
 		out = uleb(uleb(out, in.a), in.offset)

@@ -116,7 +116,7 @@ type region struct {
 	leasing bool             // the first connection that opens it will be that
 	extents []*extent        // by offset; empty while the region is being made
 	grants  map[string]fabric.Rights
-	holders map[string]cluster.Principal // those who were given keys
+	holders map[string]cluster.Principal // principals that were given keys
 	dir     directory
 	turns   turns
 	gone    bool
@@ -165,7 +165,7 @@ func (c *Component) Create(who cluster.Principal, from *fabric.Endpoint, req *po
 		return nil, err
 	}
 	extents, err := c.segments(0, sizes)
-	if err == nil && req.Leased && from.Err() != nil { // lost meanwhile: nobody else would notice
+	if err == nil && req.Leased && from.Err() != nil { // lost meanwhile, before the region was there to be ended
 		err = from.Err()
 	}
 	c.mu.Lock()
@@ -181,7 +181,7 @@ func (c *Component) Create(who cluster.Principal, from *fabric.Endpoint, req *po
 	r.added(0, r.size)
 	t, err := c.table(who, r, r.rights(who))
 	c.mu.Unlock()
-	if err != nil { // nobody could use it
+	if err != nil { // no principal could use it
 		c.end(r)
 	}
 	return t, err

@@ -14,7 +14,7 @@ import (
 
 const (
 	// ownBytes is from which size on a private item has a segment of its own, so that its holder can map it; smaller ones share segments of slabBytes,
-	// which nobody maps.
+	// which no client maps.
 	ownBytes  = 64 << 10
 	slabBytes = 1 << 20
 )
@@ -161,7 +161,7 @@ func (c *Component) CreateItem(who cluster.Principal, req *pool.ItemCreateReques
 		r.dir.names[it.name] = it
 	}
 	t, err := c.itemTable(who, r, it)
-	if err != nil { // nobody could use it
+	if err != nil { // no principal could use it
 		c.forget(r, it)
 		c.vacate(r, it)
 	}
@@ -274,7 +274,7 @@ func (c *Component) disown(r *region, seg *fabric.Segment) {
 	seg.Close()
 }
 
-// holds notes who is given keys to an item.
+// holds notes a principal that is given keys to an item.
 func (it *item) holds(who cluster.Principal) {
 	it.holders = hold(it.holders, who, func(yield func(ring) bool) {
 		for _, p := range it.pieces {
@@ -434,7 +434,7 @@ func (c *Component) ResizeItem(who cluster.Principal, req *pool.ItemResizeReques
 	for _, p := range it.pieces {
 		c.keys.sweep(p.keys, func(string) fabric.Rights { return 0 })
 	}
-	// Whoever gets these bytes next, another item or this one, sees zeros.
+	// The next item to have these bytes, another one or this, sees zeros.
 	if err := it.zero(min(it.size, req.Size), it.room); err != nil {
 		return nil, err
 	}
@@ -483,7 +483,7 @@ func (it *item) zero(from, to uint64) error {
 
 // DestroyItem frees an item; its keys end first, and then its bytes are zeros.
 func (c *Component) DestroyItem(who cluster.Principal, req *pool.ItemRequest) error {
-	c.placing.Lock() // while its bytes are nobody's, no extent of theirs goes
+	c.placing.Lock() // while its bytes belong to no item, no extent of theirs goes
 	defer c.placing.Unlock()
 	c.mu.Lock()
 	r, it, err := c.administered(who, req)
@@ -493,13 +493,13 @@ func (c *Component) DestroyItem(who cluster.Principal, req *pool.ItemRequest) er
 	}
 	c.forget(r, it)
 	c.mu.Unlock()
-	if it.seg == nil { // it may be much, and nobody else has these bytes yet
+	if it.seg == nil { // it may be much, and no item has these bytes yet
 		err = it.zero(0, it.room)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case err != nil: // bytes that are not zeros are given to nobody
+	case err != nil: // bytes that are not zeros are not given out
 	case !r.gone:
 		c.vacate(r, it)
 	case it.seg != nil: // the region is not charged any more
@@ -568,7 +568,7 @@ func (c *Component) evict(r *region, off, end uint64) {
 			continue
 		}
 		c.forget(r, it)
-		if it.zero(0, it.room) == nil { // else they are given to nobody
+		if it.zero(0, it.room) == nil { // else they are not given out
 			c.vacate(r, it)
 		}
 	}

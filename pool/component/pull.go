@@ -20,12 +20,12 @@ const (
 	principalPulls = 4
 )
 
-// pulls are the turns of those who have this component fetch something.
+// pulls are the turns of principals that have this component fetch bytes.
 type pulls struct {
 	mu    sync.Mutex
 	all   int
 	by    map[string]int
-	freed chan struct{} // closed when one ends; nil: nobody waits
+	freed chan struct{} // closed when one ends; nil: none is waited for
 }
 
 // begin waits for a turn, until the context ends.

@@ -226,13 +226,13 @@ func (c *Component) SetEpoch(who cluster.Principal, req *pool.EpochRequest) erro
 	return err
 }
 
-// clear makes bytes zeros that lie in extents of a region but not both in the region as it is and as it will be, with size bytes: the next who
-// gets them, when the region grows, sees zeros. placing is held, so that nobody else resizes.
+// clear makes bytes zeros that lie in extents of a region but not both in the region as it is and as it will be, with size bytes: the next owner that
+// gets them, when the region grows, sees zeros. placing is held, so that no other call resizes.
 func (c *Component) clear(r *region, size uint64) error {
 	c.mu.Lock()
 	from, extents := min(r.size, size), slices.Clone(r.extents)
 	same := r.size == size || r.size == 0
-	if size < r.size { // from now on nobody reads there
+	if size < r.size { // from now on no key reaches there
 		for _, e := range extents {
 			if e.off+e.size > size {
 				c.keys.sweep(e.keys, func(string) fabric.Rights { return 0 })
@@ -337,7 +337,7 @@ func (r *region) lease(who cluster.Principal, from *fabric.Endpoint) error {
 		return errors.New("a leased region is opened over a connection")
 	}
 	r.leased, r.leasing = from, false
-	if err := from.Err(); err != nil { // lost meanwhile: nobody else would notice
+	if err := from.Err(); err != nil { // lost meanwhile, before the lease was there to be ended
 		r.leased, r.leasing = nil, true
 		return err
 	}

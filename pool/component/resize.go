@@ -61,7 +61,7 @@ func (c *Component) shrink(r *region, size uint64) {
 	tail := last.off+last.size > size
 	if tail {
 		last.size = size - last.off
-		// Keys are to the whole segment, so that it can be mapped: those who have one know the old size.
+		// Keys are to the whole segment, so that it can be mapped: holders of one know the old size.
 		c.keys.sweep(last.keys, func(string) fabric.Rights { return 0 })
 	}
 	c.mu.Unlock()
@@ -110,7 +110,7 @@ func (c *Component) grow(r *region, size uint64) error {
 	if err != nil {
 		return err
 	}
-	err = last.zero(last.size, spare) // who had the segment mapped may have written there since
+	err = last.zero(last.size, spare) // a client that had the segment mapped may have written there since
 	var made []*extent
 	if err == nil {
 		made, err = c.segments(off, sizes)

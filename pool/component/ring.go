@@ -39,7 +39,7 @@ const (
 )
 
 // keys bound what all rings have. A key that ages goes when its principal has its share and asks for another one; where all keys are given, the
-// principal with most gives its oldest. Nobody says that a key is not needed any more, so the one that was asked for longest ago is believed not to be.
+// principal with most gives its oldest. Clients do not say that a key is not needed any more, so the one that was asked for longest ago is believed not to be.
 type keys struct {
 	el        *fabric.Element
 	most      int // of all principals together
@@ -169,10 +169,10 @@ func (b *keys) forget(k *given) {
 	}
 }
 
-// spareHolders are so few that nobody looks which of them have keys still.
+// spareHolders are so few that it is not looked which of them have keys still.
 const spareHolders = 16
 
-// hold notes who is given keys of rings, and returns the map that has it. Those who have none any more, as theirs have aged, are forgotten once they are
+// hold notes a principal that is given keys of rings, and returns the map that has it. Principals that have none any more, as theirs have aged, are forgotten once they are
 // the most.
 func hold(holders map[string]cluster.Principal, who cluster.Principal, rings iter.Seq[ring]) map[string]cluster.Principal {
 	holders[who.Name] = who

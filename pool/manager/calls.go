@@ -57,14 +57,14 @@ type RegisterRequest struct {
 	Seen        cluster.Revision    `json:"seen,omitempty"` // RegisterReply.Members of the last answer
 }
 
-// RegisterReply says under which lease a component is known, and who else is there.
+// RegisterReply says under which lease a component is known, and which others are there.
 type RegisterReply struct {
 	Lease   cluster.Lease    `json:"lease"`
 	Members cluster.Revision `json:"members"`         // the same from each manager for the same list
 	Nodes   []cluster.Member `json:"nodes,omitempty"` // all components; nil: as at Seen
 }
 
-// JoinRequest asks for a place among those who keep the state in etcd members of their own.
+// JoinRequest asks for a place among the managers that keep the state in etcd members of their own.
 type JoinRequest struct {
 	Name string `json:"name"`
 	Addr string `json:"addr"` // host:port, for the other members
@@ -75,7 +75,7 @@ type LeaveRequest struct {
 	Name string `json:"name"`
 }
 
-// MembersReply is who keeps the state.
+// MembersReply lists the members that keep the state.
 type MembersReply struct {
 	Members []cluster.StoreMember `json:"members"`
 }
@@ -91,8 +91,8 @@ type Component struct {
 
 // Top is what there is.
 type Top struct {
-	Manager    string         `json:"manager"`  // who answers; "": there is none, and each node was asked
-	Managers   []string       `json:"managers"` // who are there
+	Manager    string         `json:"manager"`  // the one that answers; "": there is none, and each node was asked
+	Managers   []string       `json:"managers"` // all that are there
 	Store      string         `json:"store"`
 	Components []TopComponent `json:"components"`
 	Regions    []TopRegion    `json:"regions"`

@@ -172,7 +172,7 @@ func (c *Core) Told(now time.Duration, id uint64, reply any, err error) {
 	c.ended(now, id, outcome{reply: reply, err: err})
 }
 
-// Loaded is the outcome of a Load. Whoever runs the Core tells of changes after rev from then on.
+// Loaded is the outcome of a Load. The Core's caller tells of changes after rev from then on.
 func (c *Core) Loaded(now time.Duration, id uint64, list []cluster.Pair, rev cluster.Revision, err error) {
 	if err != nil {
 		c.lostSight(now)
@@ -230,7 +230,7 @@ func (c *Core) Synced(now time.Duration, list []cluster.Pair, err error) {
 	var there view
 	there.changed(list)
 	if err == nil && there.placed <= c.stale {
-		c.stale = 0 // nobody took or freed extents: there is nothing newer to wait for
+		c.stale = 0 // no manager took or freed extents: there is nothing newer to wait for
 	}
 	for _, j := range c.synced {
 		if err != nil {
@@ -349,7 +349,7 @@ func (c *Core) applied(t cluster.Txn, rev cluster.Revision) {
 	}
 }
 
-// placedTxn is a transaction that takes or frees extents: nobody else has since this manager looked.
+// placedTxn is a transaction that takes or frees extents, if no other manager has since this one looked.
 func (c *Core) placedTxn(id uint16, rev cluster.Revision) cluster.Txn {
 	return cluster.Txn{If: map[string]cluster.Revision{keyPlaced: c.view.placed, regionKey(id): rev}, Put: []cluster.Pair{{Key: keyPlaced, Value: []byte(c.instance)}}}
 }

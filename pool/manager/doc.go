@@ -7,7 +7,7 @@
 // commit, whom to tell and what to answer. It has no clock, no connection and no goroutine, so a simulation runs it. A Manager runs a Core on a real
 // store and real connections.
 //
-// Each decision is one transaction. One that takes or frees extents has the condition that nobody else has taken or freed any since (the key
+// Each decision is one transaction. One that takes or frees extents has the condition that no other manager has taken or freed any since (the key
 // "placed"), so two managers never give the same bytes; the loser looks again. A region whose components are still to be told names the manager that
 // does it; if that manager's lease ends, another goes on. An answer is no older than its question: before a manager answers, it reads when extents and
 // losses changed last ("placed", "placed/lost") and waits until it has heard of that.
@@ -15,7 +15,7 @@
 // # Leases and epochs
 //
 // A component keeps its entry alive by telling any manager of itself, within LeaseTime. When its lease ends, its extents are lost: the region's
-// table says so, and its epoch rises, so that a component refuses whoever comes with the old table. A component that was silent and comes back is
+// table says so, and its epoch rises, so that a component refuses clients that come with the old table. A component that was silent and comes back is
 // told to free what is not its any more.
 //
 // # Errors

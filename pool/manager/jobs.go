@@ -420,7 +420,7 @@ func (c *Core) resize(j *job, req *pool.ResizeRequest) error {
 	case c.mineNow(j, r) && r.State != ready:
 		return nil
 	case r.State != ready:
-		return nil // after whoever is at it
+		return nil // after the one that is at it
 	case r.Size == size:
 		c.finish(j, c.table(r.record, r.rights(j.Who).String()), nil)
 		return nil

@@ -86,7 +86,7 @@ func (v *view) place(r *record, sizes []uint64, except map[string]bool) error {
 	return nil
 }
 
-// top lists components and the regions that who may see passes.
+// top lists components, and the regions that see says may be shown.
 func (v *view) top(see func(*record) bool) (t Top) {
 	t.Components, t.Regions = []TopComponent{}, []TopRegion{}
 	for _, c := range v.components {

@@ -51,7 +51,7 @@ type record struct {
 	Was    *was              `json:"was,omitempty"`  // moving, where it grows
 }
 
-// was is what a region had before it began to grow: so it is again where a component refuses, whoever is told so.
+// was is what a region had before it began to grow: so it is again where a component refuses, whichever manager is told so.
 type was struct {
 	Size  uint64 `json:"size"`
 	Parts int    `json:"parts"`
@@ -150,7 +150,7 @@ func newView() view {
 		managers: map[string]string{}, removed: map[string]cluster.Revision{}, dirty: map[uint16]bool{}}
 }
 
-// allDirty has all regions looked at: who is there has changed.
+// allDirty has all regions looked at: components have come or gone.
 func (v *view) allDirty() {
 	for id := range v.regions {
 		v.dirty[id] = true

@@ -117,7 +117,7 @@ func (r Report) check() error {
 	return nil
 }
 
-// maxQuoted bounds what of somebody else's output an error repeats.
+// maxQuoted bounds how much of another program's output an error repeats.
 const maxQuoted = 300
 
 func clip(s string) string {

@@ -53,7 +53,7 @@ type Options struct {
 	Lines    bool              // native code has tables of the source's lines, which traps then name
 	Optimize string            // "2" (the default), "s", "3", …: what follows -O
 	Timeout  time.Duration     // of all that is run, together; 0: DefaultTimeout
-	Warnings io.Writer         // gets what clang and its linkers say though they succeed; nil: nobody does
+	Warnings io.Writer         // gets what clang and its linkers say though they succeed; nil: it is dropped
 	Forms    []image.Form      // to make, each once; nil: wasm
 	Targets  []string          // processors or triples that bitcode and objects are made for; nil: Processors
 	// Bare leaves out the functions' names, a hundred bytes or two: traps then show numbers.
