@@ -80,7 +80,7 @@ again and keeps its data; what changes only with a restart, or is wrong, its log
 	p.StringVar(&c.Native, "native", "off", "where native code (bitcode, ELF) runs: off (nowhere), worker (in processes of their own, locked down) or in-process (in the node: a function that faults ends it, one that runs on cannot be stopped)")
 	p.StringArrayVar(&c.Compiler, "compiler", nil, "program that compiles bitcode, and its arguments, each with a --compiler of its own (default: wherry-llvm beside this program, else on PATH)")
 	p.BoolVar(&c.UnconfinedCompiler, "unconfined-compiler", false, "compile bitcode where compilers cannot be locked down (no seccomp): what takes one over can do what this node's user can")
-	p.DurationVar(&c.CompileTime, "compile-time", compiler.DefaultDeadline, "processor time that compiling one function may take in a compiler process: more than 0, at most 10m (of wasm, if this is not given: 1.5s)")
+	p.DurationVar(&c.CompileTime, "compile-time", compiler.DefaultDeadline, "processor time that compiling one function may take in a compiler process: more than 0, at most 10m (of wasm, if this is not given: 5s)")
 	p.StringVar(&c.TrustFile, "trust-file", "", "file of the keys whose signatures native code needs; wherry fn keys writes it")
 	p.StringToStringVar(&c.LimitsByName, "limit", nil, "limit that a message names, as in max_instances=512 or held_bytes=128MiB; may be repeated (docs/operations.md)")
 	p.DurationVar(&c.StopTime, "stop-time", node.DefaultStopTime, "how long running functions and loads may take to finish when the node is stopped: more than 0")
