@@ -8,14 +8,12 @@ import (
 	"io"
 	"math/rand/v2"
 	"runtime"
-	"sync/atomic"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/llvm"
 	"github.com/wherry-fabric/wherry/inject/native"
-	"github.com/wherry-fabric/wherry/inject/wasm"
 	"github.com/wherry-fabric/wherry/rpc"
 )
 
@@ -31,7 +29,7 @@ const (
 
 	idObjects fabric.FrameID = 205 // asks for the numbers of objects made and found; answered with idAlloc
 	idState   fabric.FrameID = 206 // asks what runs, and what the longest load took; answered with idAlloc
-	idMemory  fabric.FrameID = 207 // asks what functions are charged and what the process has, in MiB; answered with idAlloc
+	idMemory  fabric.FrameID = 207 // asks what memory the process has of its own, in MiB; answered with idAlloc
 
 	idFloor      fabric.FrameID = 203 // where the bare connection is; answered with idPong
 	idFloorTrips fabric.FrameID = 204 // so many round trips are made there next
@@ -39,18 +37,17 @@ const (
 
 // station is a benchmark's element with its runtime.
 type station struct {
-	el   *fabric.Element
-	rt   *inject.Runtime
-	rpc  *rpc.Peer
-	wasm *wasm.Engine // nil: none runs functions
+	el  *fabric.Element
+	rt  *inject.Runtime
+	rpc *rpc.Peer
 	// Of native code; nil: none runs.
 	native   *native.Engine
 	compiler *llvm.Compiler
 
-	longestLoad atomic.Int64       // of a program, µs
-	eps         []*fabric.Endpoint // by server index
-	byID        map[fabric.Incarnation]*fabric.Endpoint
-	closers     []func() // before the element's
+	eps     []*fabric.Endpoint // by server index
+	byID    map[fabric.Incarnation]*fabric.Endpoint
+	closers []func() // before the element's
+	endNode func()   // unless nil, all this is a node's
 }
 
 func newStation(spec *role, engine bool) (*station, error) {
@@ -103,6 +100,10 @@ func (s *station) dialAll(ctx context.Context, servers []serverInfo) error {
 }
 
 func (s *station) close() {
+	if s.endNode != nil {
+		s.endNode()
+		return
+	}
 	s.rpc.Close()
 	for _, end := range s.closers {
 		end()
@@ -157,6 +158,9 @@ func runServer(ctx context.Context, spec *role, in *json.Decoder, w io.Writer, g
 }
 
 func startServer(ctx context.Context, spec *role) (info serverInfo, s *station, err error) {
+	if spec.Kind == "hostile" {
+		return startNode(spec)
+	}
 	if s, err = newStation(spec, true); err != nil {
 		return info, nil, err
 	}
@@ -174,12 +178,7 @@ func startServer(ctx context.Context, spec *role) (info serverInfo, s *station, 
 	s.handleRing(spec)
 	s.handleFloor()
 	s.handleObjects()
-	s.handleState()
-	s.handleMemory()
 	if err := echo.Serve(s.rpc, func(_ context.Context, _ *rpc.Call, req []byte) ([]byte, error) { return req, nil }, rpc.Options{Inline: spec.Inline}); err != nil {
-		return info, nil, err
-	}
-	if err := s.serveLong(); err != nil {
 		return info, nil, err
 	}
 	if err := s.serveBulk(spec); err != nil {

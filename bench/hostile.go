@@ -3,169 +3,29 @@ package bench
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"time"
 
+	lib "github.com/wherry-fabric/wherry/client"
+	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject"
-	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/image"
-	"github.com/wherry-fabric/wherry/inject/image/cbuild"
-	"github.com/wherry-fabric/wherry/inject/native/worker"
-	"github.com/wherry-fabric/wherry/inject/xrdma"
-	"github.com/wherry-fabric/wherry/sdk"
 )
 
 const (
 	hostileRounds = 5 // the usual number
 	// hostileTime is the run time that each of them wants, patience how long anything of theirs may take here, and bombTime how long what is compiled beside is watched: twice what a compile may take.
 	hostileTime = 5 * time.Second
+	endlessTime = time.Minute
 	patience    = 30 * time.Second
 	bombTime    = 2500 * time.Millisecond
 	// runsFor is how long an endless run goes on before it is canceled.
 	runsFor = 20 * time.Millisecond
 )
-
-// hostile functions, by name.
-var hostile = []struct{ name, body string }{
-	{"spin", "for (volatile int i = 0;; i = 1 - i) ;"},
-	{"stray", "*(volatile int *)(uintptr_t)0xFFFFFFF0u = 1; return 0;"},
-	{"deep", "return deep(payload, size);"},
-}
-
-const hostileHead = `#include "wherry.h"
-static __attribute__((noinline, unused)) int32_t deep(const void *p, uint32_t n)
-{
-    volatile char frame[4096];
-    frame[n & 4095] = 1;
-    return deep(p, n + 1) + frame[n & 4095];
-}
-WHERRY_ENTRY(payload, size) { (void)payload, (void)size; `
-
-// Functions that fill their heaps, each in code of its own, and do not end.
-const (
-	fillers   = 8
-	fillEach  = 4 // runs
-	fillBytes = 24 << 20
-	fillCode  = `#include "wherry.h"
-WHERRY_ENTRY(payload, size)
-{
-    (void)payload, (void)size;
-    if (__builtin_wasm_memory_grow(0, (24u << 20) >> 16) == (unsigned long)-1) return 1;
-    unsigned char *end = (unsigned char *)(__builtin_wasm_memory_size(0) << 16);
-    for (unsigned char *p = end - (24u << 20); p < end; p += 4096) *(volatile unsigned char *)p = %d + 1;
-    for (volatile int i = 0;; i = 1 - i) ;
-}
-`
-)
-
-// hostile builds them, and what is meant for compilers: a large function, and as bitcode also a small one that grows.
-func (b *builder) hostile() error {
-	limits := abi.Limits{RunTime: hostileTime}
-	for _, h := range hostile {
-		src := cbuild.Source{Name: h.name + ".c", Code: []byte(hostileHead + h.body + " }\n")}
-		if err := b.build(src, image.Manifest{Name: h.name, Limits: limits}, nil); err != nil {
-			return err
-		}
-	}
-	for i := range fillers {
-		if b.forms[0] != image.Wasm { // what others are charged their processes have, each its own
-			break
-		}
-		src := cbuild.Source{Name: "fill.c", Code: fmt.Appendf(nil, fillCode, i)}
-		if err := b.build(src, image.Manifest{Name: fmt.Sprint("fill", i), Limits: abi.Limits{RunTime: hostileTime, HeapBytes: fillBytes + 1<<20}}, nil); err != nil {
-			return err
-		}
-	}
-	if err := b.ready(xrdma.Echo(), "echo"); err != nil {
-		return err
-	}
-	large := "#include \"wherry.h\"\nWHERRY_ENTRY(payload, size) { const uint64_t *p = payload; uint64_t v = size;\n"
-	for i := range 300 {
-		large += fmt.Sprintf("if (p[v %% %d] > v) v = v * %d + p[%d]; else v ^= p[v & %d];\n", i+1, 2*i+1, i, i)
-	}
-	src := cbuild.Source{Name: "large.c", Code: []byte(large + "return wherry_reply(&v, 8); }\n")}
-	if err := b.build(src, image.Manifest{Name: "large"}, nil); err != nil {
-		return err
-	}
-	if b.forms[0] != image.LLVMBitcode {
-		return nil
-	}
-	return b.bomb()
-}
-
-// bomb is bitcode whose functions each call two copies of the one before: the compiler that inlines them has 2^40 additions to make. The sender has simplified
-// nothing, so it is made without cbuild.
-func (b *builder) bomb() error {
-	bomb := "#include \"wherry.h\"\n#define I static inline __attribute__((always_inline)) uint64_t\nI f0(uint64_t x) { return x * x + 1; }\n"
-	for i := range 40 {
-		bomb += fmt.Sprintf("I f%d(uint64_t x) { return f%d(x) ^ f%d(x + 3); }\n", i+1, i, i)
-	}
-	bomb += "WHERRY_ENTRY(payload, size) { uint64_t v = size ? f40(size) : 7; return wherry_reply(&v, 8); }\n"
-	if err := os.WriteFile(filepath.Join(b.dir, sdk.HeaderName), []byte(sdk.Header()), 0o600); err != nil {
-		return err
-	}
-	triple, err := cbuild.Triple(worker.Arch)
-	if err != nil {
-		return err
-	}
-	cmd := exec.CommandContext(b.ctx, "clang", "--target="+triple, "-O2", "-ffreestanding", "-nostdlib", "-ffp-contract=off", "-fsigned-char", "-fPIC", "-emit-llvm",
-		"-Xclang", "-disable-llvm-passes", "-I", b.dir, "-c", "-x", "c", "-", "-o", "-")
-	cmd.Stdin = strings.NewReader(bomb)
-	code, err := cmd.Output()
-	if err != nil {
-		return fmt.Errorf("clang: %w", err)
-	}
-	img, err := image.Build(image.Manifest{Name: "bomb", ABI: abi.Version, Imports: []string{"reply"}}, image.Entry{Form: image.LLVMBitcode, Triple: triple, Code: code})
-	if err == nil {
-		img, err = img.Sign(b.key)
-	}
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(b.dir, "bomb.wfn"), img.Encode(), 0o600)
-}
-
-// timedEngine keeps how long its longest Load took.
-type timedEngine struct {
-	abi.Engine
-	longest *atomic.Int64 // µs
-}
-
-// timed is an engine whose loads are timed.
-func (s *station) timed(e abi.Engine) abi.Engine { return timedEngine{e, &s.longestLoad} }
-
-func (e timedEngine) Load(ctx context.Context, c abi.Code) (abi.Program, error) {
-	t := time.Now()
-	p, err := e.Engine.Load(ctx, c)
-	for took := time.Since(t).Microseconds(); ; {
-		old := e.longest.Load()
-		if took <= old || e.longest.CompareAndSwap(old, took) {
-			return p, err
-		}
-	}
-}
-
-// handleState answers what runs here, and what the longest load took, µs.
-func (s *station) handleState() {
-	s.el.Handle(idState, func(m fabric.Message) {
-		m.From.Post(idAlloc, binary.LittleEndian.AppendUint64(nil, uint64(s.rt.Stats().Sizes.Running)<<32|uint64(s.longestLoad.Load())), nil)
-	})
-}
-
-// handleMemory answers what wasm functions are charged, and what the process has that is its own.
-func (s *station) handleMemory() {
-	s.el.Handle(idMemory, func(m fabric.Message) {
-		m.From.Post(idAlloc, binary.LittleEndian.AppendUint64(nil, s.wasm.Stats().Bytes>>20<<32|ownMiB()), nil)
-	})
-}
 
 // ownMiB is the process's anonymous memory (RssAnon).
 func ownMiB() uint64 {
@@ -182,9 +42,11 @@ func ownMiB() uint64 {
 // victim watches a server while hostile functions are there.
 type victim struct {
 	*client
+	eve     *party // who sends what is hostile
+	ann     *party // who is honest
 	running int
 	loadUs  float64 // the server's longest load
-	first   float64 // the longest until a large function had answered for the first time, ns
+	first   float64 // the longest until a function had been made ready, or was refused, ns
 	stalled float64 // the longest that a Send was not answered, ns
 	slice   float64 // the longest that a run went on that had been canceled, ns
 }
@@ -214,10 +76,81 @@ func (v *victim) watch(bound time.Duration, done func() bool) error {
 	return nil
 }
 
+// party is a principal at the server.
+type party struct {
+	*lib.Client
+	at *fabric.Endpoint
+}
+
+// join connects a principal.
+func (c *client) join(name, who string) (*party, error) {
+	tokens, err := tokensOf()
+	if err != nil {
+		return nil, err
+	}
+	s := c.spec.Servers[0]
+	l, err := lib.Connect(c.ctx, lib.Config{Name: name, Nodes: []cluster.Member{{Name: s.Name, Addrs: []string{s.Addr}}}, Only: true, Tokens: tokens, Token: who,
+		Schemes: fabric.Schemes{c.spec.scheme}, Policy: c.spec.Policy, Limits: fabric.Limits{LentBytes: sparseLent}})
+	if err != nil {
+		return nil, err
+	}
+	at, err := l.Endpoint(c.ctx, s.Name)
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	return &party{l, at}, nil
+}
+
+// start has a function run, which is closed with the future's end.
+func (p *party) start(ctx context.Context, img *image.Image, table *cluster.Table, payload []byte) (*inject.Future, error) {
+	f, err := p.Runtime().Prepare(img, table)
+	if err != nil {
+		return nil, err
+	}
+	root := inject.Root{To: p.at, Payload: payload}
+	if table != nil {
+		root.To = nil
+	}
+	fut, err := f.Start(ctx, []inject.Root{root}, inject.Options{})
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	go func() { <-fut.Done(); f.Close() }()
+	return fut, nil
+}
+
 // hostile runs functions that mean ill, and measures what others notice: how long a run goes on that is to stop, how long
 // making code takes, how late a Send is answered meanwhile.
 func (c *client) hostile() error {
 	v := &victim{client: c}
+	var err error
+	if v.eve, err = c.join("eve", "eve"); err != nil {
+		return err
+	}
+	defer v.eve.Close()
+	if v.ann, err = c.join("ann", "ann"); err != nil {
+		return err
+	}
+	defer v.ann.Close()
+	for _, part := range []func() error{v.inForm, v.endless, v.bombs, v.memory} {
+		if err := part(); err != nil {
+			return err
+		}
+	}
+	c.r.Set("slice_ms_max", v.slice/1e6)
+	c.r.Set("compile_ms_max", v.first/1e6)
+	c.r.Set("stalled_ms_max", v.stalled/1e6)
+	if err := v.neighbours(); err != nil {
+		return err
+	}
+	return c.crowds()
+}
+
+// inForm runs what is built in the form that is measured.
+func (v *victim) inForm() error {
+	c := v.client
 	names := []string{"large"}
 	if c.spec.Code.Form == "bitcode" {
 		names = append(names, "bomb")
@@ -228,7 +161,7 @@ func (c *client) hostile() error {
 		}
 	}
 	for i, name := range names {
-		c.say("hostile functions: "+name, float64(i)/float64(len(names)))
+		c.say("hostile functions: "+name, 0.2*float64(i)/float64(len(names)))
 		if err := v.suffer(name); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -236,14 +169,117 @@ func (c *client) hostile() error {
 			return fmt.Errorf("after %s: %w", name, err)
 		}
 	}
-	c.r.Set("slice_ms_max", v.slice/1e6)
-	c.r.Set("compile_ms_max", max(v.loadUs/1e3, v.first/1e6))
-	c.r.Set("stalled_ms_max", v.stalled/1e6)
 	c.r.Set("functions", len(names))
-	if c.spec.Code.Form != "wasm" {
-		return nil
+	v.first = max(v.first, v.loadUs*1e3)
+	return nil
+}
+
+// endless cancels functions that never end and that go far between two looks at the clock, if nothing stops them: a leaf of 16,000 loads called 1,500 times
+// straight, and copies of 128 MiB.
+func (v *victim) endless() error {
+	wide := "wide"
+	if _, err := v.eve.Load(v.ctx, lib.LoadSpec{Name: wide, Blank: &lib.Blank{Rows: 1, Sizes: []uint64{getBytes}}}, nil); err != nil {
+		return err
 	}
-	return c.neighbours()
+	table, err := v.eve.Table(v.ctx, wide, "read")
+	if err != nil {
+		return err
+	}
+	calls, err := madeImage("leaf", leaf())
+	if err != nil {
+		return err
+	}
+	gets, err := v.spec.image("gets")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(v.ctx, patience)
+	defer cancel()
+	for i := range v.hostileRounds() {
+		v.say("hostile functions: long straight code, long copies", 0.2+0.1*float64(i)/float64(v.hostileRounds()))
+		for _, f := range []struct {
+			img   *image.Image
+			table *cluster.Table
+		}{{calls, nil}, {gets, table}} {
+			fut, err := v.eve.start(ctx, f.img, f.table, nil)
+			if err == nil {
+				err = v.stop(fut)
+			}
+			if err == nil {
+				err = v.serves()
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", f.img.Name(), err)
+			}
+		}
+	}
+	return v.eve.Remove(v.ctx, wide)
+}
+
+// bombs has the server compile what takes a compiler long: each of them alone, and then forty at once, beside which an honest function is new.
+func (v *victim) bombs() error {
+	ctx, cancel := context.WithTimeout(v.ctx, 2*time.Minute)
+	defer cancel()
+	for name, code := range compileBombs() {
+		v.say("bombs for the compiler: "+name, 0.35)
+		img, err := madeImage("bomb", code)
+		if err != nil {
+			return err
+		}
+		from := time.Now()
+		fut, err := v.eve.start(ctx, img, nil, nil)
+		if err == nil {
+			err = v.watch(patience, func() bool { return ended(fut) })
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		v.first = max(v.first, float64(time.Since(from)))
+	}
+	v.say("bombs for the compiler: forty at once", 0.4)
+	var futures []*inject.Future
+	for i := range 40 {
+		img, err := madeImage("sixty", sixty(i))
+		if err != nil {
+			return err
+		}
+		fut, err := v.eve.start(ctx, img, nil, nil)
+		if err != nil {
+			return err
+		}
+		futures = append(futures, fut)
+	}
+	honest := make(chan error, 1)
+	from, beside := time.Now(), time.Duration(0)
+	go func() {
+		img, err := madeImage("honest", module(0, body(true, branching(600)))) // which a process compiles, too
+		if err == nil {
+			var fut *inject.Future
+			if fut, err = v.ann.start(ctx, img, nil, nil); err == nil {
+				_, err = fut.Wait(ctx)
+			}
+			beside = time.Since(from)
+		}
+		honest <- err
+	}()
+	var err error
+	over := func() bool {
+		select {
+		case err = <-honest:
+			return true
+		default:
+			return false
+		}
+	}
+	if werr := v.watch(patience, over); werr != nil || err != nil {
+		return fmt.Errorf("an honest function beside forty bombs: %w", errors.Join(werr, err))
+	}
+	v.r.Set("compile_beside_ms", float64(beside)/1e6)
+	v.first = max(v.first, float64(beside))
+	for _, fut := range futures { // their sender leaves, and so their compilers end
+		fut.Cancel()
+	}
+	return v.serves()
 }
 
 func (c *client) hostileRounds() int { return cmp.Or(c.spec.Rounds, hostileRounds) }

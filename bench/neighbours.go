@@ -12,10 +12,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/wherry-fabric/wherry/cluster"
-	"github.com/wherry-fabric/wherry/fabric"
+	lib "github.com/wherry-fabric/wherry/client"
 	"github.com/wherry-fabric/wherry/inject"
-	"github.com/wherry-fabric/wherry/rpc"
+	"github.com/wherry-fabric/wherry/inject/image"
+	"github.com/wherry-fabric/wherry/inject/xrdma"
+	"github.com/wherry-fabric/wherry/pool"
 )
 
 // One principal takes places of every kind in turn, by as many connections as it likes, while another makes honest calls.
@@ -33,27 +34,6 @@ const (
 	honestDials = 40               // with the usual number of rounds
 )
 
-// named is an Auth of principals whose names are their tokens.
-type named string
-
-func (n named) Self() (string, []byte) { return string(n), []byte("the secret of " + n) }
-func (n named) Lookup(name string) ([]byte, fabric.Principal, bool) {
-	return []byte("the secret of " + name), fabric.Principal{Name: name, Caps: uint32(cluster.CapsAll &^ cluster.CapMember)}, true
-}
-func (n named) Anonymous(fabric.PeerCred, bool) (fabric.Principal, bool) {
-	return fabric.Principal{}, false
-}
-
-// long is a call whose handler ends with it.
-var long = rpc.Define("bench.long", rpc.Bytes{}, rpc.Bytes{})
-
-func (s *station) serveLong() error {
-	return long.Serve(s.rpc, func(ctx context.Context, _ *rpc.Call, _ []byte) ([]byte, error) {
-		<-ctx.Done()
-		return nil, context.Cause(ctx)
-	}, rpc.Options{})
-}
-
 // neighbour is a station of another principal at the same server.
 func (c *client) neighbour(name, who string) (*station, error) {
 	spec := *c.spec
@@ -69,41 +49,34 @@ func (c *client) neighbour(name, who string) (*station, error) {
 	return s, nil
 }
 
-// neighbours measures what becomes of honest calls beside a principal that takes all it can.
-func (c *client) neighbours() error {
-	var crowd []*station
+// neighbours measures what becomes of honest calls beside a principal that takes all it can, of one kind after the other.
+func (v *victim) neighbours() error {
+	var crowd []*party
 	defer func() {
-		for _, s := range crowd {
-			s.close()
+		for _, e := range crowd {
+			e.Close()
 		}
 	}()
 	for i := range eves {
-		s, err := c.neighbour(fmt.Sprint("eve", i), "eve")
+		e, err := v.join(fmt.Sprint("eve", i), "eve")
 		if err != nil {
 			return err
 		}
-		crowd = append(crowd, s)
+		crowd = append(crowd, e)
 	}
-	kinds := []struct {
-		what string
-		take func(ctx context.Context, s *station) error
-	}{
-		{"places for calls", c.takeCalls(0)},
-		{"memory of requests", c.takeCalls(evesBytes)},
-		{"instances", c.takeRuns},
-	}
-	failed := 0
+	failed, calls := 0, 0
 	var firstWhy string
-	for i, k := range kinds {
-		c.say("one principal takes "+k.what, float64(i)/float64(len(kinds)+1))
-		ctx, cancel := context.WithTimeout(c.ctx, time.Minute)
+	for i, k := range greedy {
+		v.say("one principal takes "+k.what, 0.5+0.3*float64(i)/float64(len(greedy)))
+		ctx, cancel := context.WithTimeout(v.ctx, time.Minute)
 		var took sync.WaitGroup
-		for _, s := range crowd {
-			took.Go(func() { _ = k.take(ctx, s) }) // what is refused is what is wanted
+		for n, e := range crowd {
+			took.Go(func() { k.take(&greed{victim: v, party: e, ctx: ctx, number: n}) }) // what is refused is what is wanted
 		}
 		time.Sleep(300 * time.Millisecond)
-		for n := range honestCalls * c.hostileRounds() / hostileRounds / len(kinds) {
-			if err := c.honest(n); err != nil {
+		for range max(honestCalls*v.hostileRounds()/hostileRounds/len(greedy), 1) {
+			calls++
+			if err := v.honest(calls); err != nil {
 				if failed++; firstWhy == "" {
 					firstWhy = fmt.Sprintf("%s: %v", k.what, err)
 				}
@@ -112,13 +85,16 @@ func (c *client) neighbours() error {
 		cancel()
 		took.Wait()
 	}
-	c.r.Set("others_failed", failed)
+	v.r.Set("others_failed", failed)
+	v.r.Set("others_calls", calls)
 	if firstWhy != "" {
-		c.r.Set("others_failed_with", firstWhy)
+		v.r.Set("others_failed_with", firstWhy)
 	}
-	if err := c.memory(crowd[0]); err != nil {
-		return err
-	}
+	return nil
+}
+
+// crowds measures connecting beside those that say nothing or little.
+func (c *client) crowds() error {
 	if err := c.diallers(1, "dials_failed", "dial_ms_p99"); err != nil {
 		return err
 	}
@@ -128,50 +104,57 @@ func (c *client) neighbours() error {
 	return c.diallers(crowded, "dials_full_failed", "dial_full_ms_p99")
 }
 
-// memory measures what the server takes beside what functions are charged, while they fill their heaps and recur as deep as they can.
-func (c *client) memory(s *station) error {
-	c.say("memory", 0.7)
+// memory measures what the server takes beside what functions are charged, while they fill their heaps, recur as deep as they can, and become a hundred times as
+// much machine code.
+func (v *victim) memory() error {
+	v.say("memory", 0.45)
 	look := func() (charged, has float64, err error) {
-		err = c.ask(c.eps[0], idMemory, nil)
-		state := c.last.Load()
-		return float64(state >> 32), float64(state & (1<<32 - 1)), err
+		if err = v.ask(v.eps[0], idMemory, nil); err != nil {
+			return 0, 0, err
+		}
+		has = float64(v.last.Load())
+		st, err := v.ann.Status(v.ctx, v.spec.Servers[0].Name)
+		if err != nil {
+			return 0, 0, err
+		}
+		return float64(st.CodeCache.InstanceBytes+st.CodeCache.MachineBytes) / (1 << 20), has, nil
 	}
-	_, before, err := look()
+	chargedBefore, before, err := look()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, patience)
+	ctx, cancel := context.WithTimeout(v.ctx, patience)
 	defer cancel()
 	var running []*inject.Future
-	names := []string{"deep", "deep", "deep", "deep"}
-	for i := range fillers * fillEach {
-		names = append(names, fmt.Sprint("fill", i%fillers))
-	}
-	for _, name := range names {
-		img, err := c.spec.image(name)
+	start := func(img *image.Image, err error) error {
 		if err != nil {
 			return err
 		}
-		f, err := s.rt.PrepareAs(img, nil, c.spec.wish())
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		fut, err := f.Start(ctx, []inject.Root{{To: s.eps[0], Payload: make([]byte, 64)}}, inject.Options{})
-		if err != nil {
-			return err
-		}
+		fut, err := v.eve.start(ctx, img, nil, make([]byte, 64))
 		running = append(running, fut)
+		return err
 	}
-	most, over := 0.0, 0.0
-	for end := time.Now().Add(time.Duration(c.hostileRounds()) * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for i := range fillers * fillEach {
+		err = cmp.Or(err, start(v.spec.image(fmt.Sprint("fill", i%fillers))))
+	}
+	for range 4 {
+		err = cmp.Or(err, start(v.spec.image("recursive")))
+	}
+	for i := range 7 {
+		err = cmp.Or(err, start(madeImage("machine", machineCode(i))))
+	}
+	if err != nil {
+		return err
+	}
+	most, mostCharged, over := 0.0, 0.0, 0.0
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		charged, has, err := look()
 		if err != nil {
 			return err
 		}
-		most = max(most, has)
-		if charged >= 1 {
-			over = max(over, (has-before)/charged)
+		most, mostCharged = max(most, has), max(mostCharged, charged)
+		if more := charged - chargedBefore; more >= 256 { // of less, what Go keeps for itself is much
+			over = max(over, (has-before)/more)
 		}
 		if slices.IndexFunc(running, func(fut *inject.Future) bool { return !ended(fut) }) < 0 {
 			break
@@ -181,8 +164,9 @@ func (c *client) memory(s *station) error {
 		fut.Cancel()
 		<-fut.Done()
 	}
-	c.r.Set("rss_mib_max", most)
-	c.r.Set("rss_over_charged", over)
+	v.r.Set("rss_mib_max", most)
+	v.r.Set("charged_mib_max", mostCharged)
+	v.r.Set("rss_over_charged", over)
 	return nil
 }
 
@@ -195,59 +179,59 @@ func ended(fut *inject.Future) bool {
 	}
 }
 
-// honest makes a call, or has a function run.
-func (c *client) honest(n int) error {
-	ctx, cancel := context.WithTimeout(c.ctx, honestTime)
+// honest makes a call, has a function run, one of which the server does not know yet, loads a dataset, or takes and gives back memory of the pool.
+func (v *victim) honest(n int) error {
+	ctx, cancel := context.WithTimeout(v.ctx, honestTime)
 	defer cancel()
-	if n%2 == 0 {
-		body := []byte("still there")
-		if n%4 == 0 { // which takes memory of requests
-			body = make([]byte, honestBytes)
-		}
-		_, err := echo.Call(ctx, c.station.rpc, c.eps[0], body)
+	name := v.spec.Servers[0].Name
+	switch n % 8 {
+	case 0: // which takes memory of requests
+		_, err := echo.Call(ctx, v.ann.RPC(), v.ann.at, make([]byte, honestBytes))
 		return err
+	case 1:
+		_, err := v.ann.Load(ctx, lib.LoadSpec{Name: "honest", Replace: true, Blank: &lib.Blank{Rows: 8, Sizes: []uint64{4096}}}, nil)
+		return err
+	case 2:
+		r, err := v.ann.Pool().CreateRegion(ctx, name, pool.Spec{Name: "honest", Size: 4096})
+		if err == nil {
+			err = r.Put(ctx, []byte("still there"), 0)
+		}
+		if err == nil {
+			err = r.Destroy(ctx)
+		}
+		return err
+	case 3:
+		img, err := another(xrdma.Echo(), fmt.Sprint("honest", n))
+		if err != nil {
+			return err
+		}
+		return v.echoes(ctx, img)
+	case 4, 6:
+		return v.echoes(ctx, xrdma.Echo())
 	}
-	v := &victim{client: c}
-	return v.servesIn(ctx)
+	_, err := echo.Call(ctx, v.ann.RPC(), v.ann.at, []byte("still there"))
+	return err
 }
 
-// takeCalls makes calls that do not end, with requests of so many bytes.
-func (c *client) takeCalls(bytes int) func(ctx context.Context, s *station) error {
-	return func(ctx context.Context, s *station) error {
-		var all sync.WaitGroup
-		for range evesCalls {
-			all.Go(func() { _, _ = long.Call(ctx, s.rpc, s.eps[0], make([]byte, bytes)) })
-		}
-		all.Wait()
-		return nil
-	}
-}
-
-// takeRuns has functions run that do not end.
-func (c *client) takeRuns(ctx context.Context, s *station) error {
-	img, err := c.spec.image("spin")
-	if err != nil {
-		return err
-	}
-	f, err := s.rt.PrepareAs(img, nil, c.spec.wish())
+// echoes has an honest function run.
+func (v *victim) echoes(ctx context.Context, img *image.Image) error {
+	f, err := v.ann.Runtime().Prepare(img, nil)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	var futures []*inject.Future
-	for range evesCalls {
-		fut, err := f.Start(ctx, []inject.Root{{To: s.eps[0], Payload: make([]byte, 4096)}}, inject.Options{})
-		if err != nil {
-			break
-		}
-		futures = append(futures, fut)
+	got, err := f.Do(ctx, inject.Root{To: v.ann.at, Payload: []byte("still there")}, nil)
+	if err == nil && string(got) != "still there" {
+		err = fmt.Errorf("the server answers %q", got)
 	}
-	<-ctx.Done()
-	for _, fut := range futures {
-		fut.Cancel()
-		<-fut.Done()
-	}
-	return nil
+	return err
+}
+
+// another is the same function by another name, which is another function to all that have it.
+func another(img *image.Image, name string) (*image.Image, error) {
+	m := img.Manifest()
+	m.Name = name
+	return image.Build(m, img.Entries()...)
 }
 
 // diallers measures how long connecting takes beside those that say nothing, or hardly anything, and beside so many times as many.

@@ -150,7 +150,7 @@ func run(ctx context.Context, c *Config) (*Result, error) {
 	}
 	spec := role{Kind: c.Kind, Transport: c.Transport, Policy: c.Policy, Rows: c.Rows, Calls: c.Calls, Count: c.Servers, Depth: c.Depth, Rounds: c.Rounds,
 		Callers: c.Callers, Inflight: c.Inflight, Inline: c.Inline, Bytes: c.Bytes, Call: c.Call, WithSends: c.WithSends,
-		Apart: !c.SameCPU && !c.BesideLoad && c.ServerCPUs == 1 && runtime.NumCPU() > 1, Loaded: c.BesideLoad, Turn: c.Turn, Python: c.Python, ServerCPU: c.cpus(1), Seed: rand.Uint64()}
+		Apart: !c.SameCPU && !c.BesideLoad && c.ServerCPUs == 1 && runtime.NumCPU() > 1, Loaded: c.BesideLoad, Turn: c.Turn, Python: c.Python, ServerCPU: c.cpus(1), Seed: rand.Uint64(), WasmCompiler: c.WasmCompiler}
 	if c.TLS {
 		if spec.TLS, err = credentials(dir); err != nil {
 			return nil, err

@@ -59,6 +59,8 @@ type Config struct {
 	// Command starts this program in a role: its first argument is the path.
 	// The role's specification comes on standard input.
 	Command []string
+	// WasmCompiler starts what a node compiles wasm with (node.Config); of hostile.
+	WasmCompiler []string
 	// Progress hears what is being measured; nil: nobody does.
 	Progress func(text string, done float64)
 
@@ -340,38 +342,39 @@ func (r *Result) UnmarshalJSON(b []byte) error {
 
 // role is what a child process is told to be.
 type role struct {
-	Role      string // "server", "client", "loop", of excache "program", or of dev guestReader
-	Kind      string
-	Name      string
-	Transport string
-	scheme    fabric.Scheme // of Transport
-	Listen    string        // server
-	Policy    fabric.Policy
-	Servers   []serverInfo // servers that are up already: to be dialled
-	Rows      int
-	Calls     int
-	Index     int
-	Count     int
-	Depth     int
-	Rounds    int
-	Callers   int
-	Inflight  int
-	Inline    bool
-	Bytes     int
-	Call      int
-	InStep    bool          // of rpc: one of several client processes
-	Loaded    bool          // there are busy loops beside
-	Turn      time.Duration // as Config's
-	WithSends bool
-	Apart     bool // the processes have a CPU each
-	Seed      uint64
-	CacheDir  string
-	Disk      string    // of dev: a file on a disk, or what is read in a guest
-	TLS       *ca.Files // nil: none
-	Code      *codeOf   // nil: ready functions, as wasm
-	Python    string    // of query: what runs DuckDB …
-	ServerCPU []int     // … on the servers' CPUs
-	Profile   string    // file for a CPU profile; "": none
+	Role         string // "server", "client", "loop", of excache "program", or of dev guestReader
+	Kind         string
+	Name         string
+	Transport    string
+	scheme       fabric.Scheme // of Transport
+	Listen       string        // server
+	Policy       fabric.Policy
+	Servers      []serverInfo // servers that are up already: to be dialled
+	Rows         int
+	Calls        int
+	Index        int
+	Count        int
+	Depth        int
+	Rounds       int
+	Callers      int
+	Inflight     int
+	Inline       bool
+	Bytes        int
+	Call         int
+	InStep       bool          // of rpc: one of several client processes
+	Loaded       bool          // there are busy loops beside
+	Turn         time.Duration // as Config's
+	WithSends    bool
+	Apart        bool // the processes have a CPU each
+	Seed         uint64
+	CacheDir     string
+	WasmCompiler []string
+	Disk         string    // of dev: a file on a disk, or what is read in a guest
+	TLS          *ca.Files // nil: none
+	Code         *codeOf   // nil: ready functions, as wasm
+	Python       string    // of query: what runs DuckDB …
+	ServerCPU    []int     // … on the servers' CPUs
+	Profile      string    // file for a CPU profile; "": none
 }
 
 // serverInfo is what a server says once it is up.

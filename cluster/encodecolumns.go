@@ -17,9 +17,6 @@ func versionOf(t *Table) uint16 {
 	return tableVersion
 }
 
-// maxTypeBytes bounds a type's text: the longest names a time zone.
-const maxTypeBytes = column.MaxZoneBytes + 32
-
 func appendColumns(b []byte, t *Table) []byte {
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(t.Columns)))
 	for _, c := range t.Columns {
@@ -50,7 +47,7 @@ func (d *decoder) columns() (out column.Schema) {
 	}
 	for range n {
 		c := column.Column{Name: d.text(column.MaxNameBytes)}
-		text := d.text(maxTypeBytes)
+		text := d.text(column.MaxTypeBytes)
 		nullable := d.u8()
 		if d.err != nil {
 			return out

@@ -9,7 +9,8 @@ import (
 // Each type has one text form, which is read back as the same type.
 func TestTypesRoundTrip(t *testing.T) {
 	for _, text := range []string{"i8", "i64", "u8", "u64", "f32", "f64", "bool", "date32", "time32[s]", "time32[ms]", "time64[us]", "time64[ns]",
-		"timestamp[s]", "timestamp[us, UTC]", "timestamp[ns, Europe/Berlin]", "duration[ms]", "decimal128(10, 2)", "utf8", "binary", "bytes16"} {
+		"timestamp[s]", "timestamp[us, UTC]", "timestamp[ns, Europe/Berlin]", "duration[ms]", "decimal128(10, 2)", "utf8", "binary", "bytes16",
+		"list<u32>", "list<list<timestamp[us, UTC]>>", `struct<a:i64,"b,c>":list<struct<x:decimal128(10, 2),y y:utf8>>>`} {
 		typ, err := Parse(text)
 		if err != nil || typ.String() != text {
 			t.Errorf("%s became %v (%v)", text, typ, err)
@@ -38,6 +39,13 @@ func TestBadTypes(t *testing.T) {
 		"decimal128(5, 6)":  "a scale from 0",
 		"decimal128":        "want decimal128",
 		"invalid":           "there is no type",
+		"list<u32":          "is not closed",
+		"list<u33>":         `no type "u33"`,
+		"struct<>":          "0 columns",
+		"struct<a:u8,a:u8>": "stands twice",
+		"list<" + strings.Repeat("list<", 8) + "u8" + strings.Repeat(">", 9): "at most 8 deep",
+		`struct<a"b:` + strings.Repeat("list<", 600) + "u8":                  "not closed",
+		"struct<" + strings.Repeat("x", 5000) + ":u8>":                       "at most 4096",
 	} {
 		if _, err := Parse(text); !errors.Is(err, ErrType) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)

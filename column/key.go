@@ -21,7 +21,8 @@ func (s Schema) ValidateKey(name string) error {
 	switch t := s[i].Type; t.ID {
 	case F32, F64:
 		return fmt.Errorf("%w: the key %q is %v: a float is no key, because -0 equals 0 and NaN equals nothing; use a column of integers, text or times", ErrSchema, name, t)
-	default:
-		return nil
+	case List, Struct:
+		return fmt.Errorf("%w: the key %q is %v: a key is one value; use a column of integers, text or times", ErrSchema, name, t)
 	}
+	return nil
 }

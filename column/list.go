@@ -6,9 +6,11 @@ import (
 	"strings"
 )
 
-// ParseList reads names and types as a command line has them: "status:u16, when:timestamp[us, UTC]". A name that has a comma or
-// a colon stands in double quotes. Columns are nullable.
-func ParseList(text string) (Schema, error) {
+// ParseList reads names and types as a command line has them: "status:u16, when:timestamp[us, UTC]". A name that has a comma,
+// a colon or a bracket stands in double quotes. Columns are nullable.
+func ParseList(text string) (Schema, error) { return parseList(text, 0) }
+
+func parseList(text string, depth int) (Schema, error) {
 	var out Schema
 	for rest := strings.TrimSpace(text); rest != ""; {
 		name, after, err := listedName(rest)
@@ -16,7 +18,7 @@ func ParseList(text string) (Schema, error) {
 			return nil, err
 		}
 		end := listedEnd(after)
-		t, err := Parse(strings.TrimSpace(after[:end]))
+		t, err := parse(strings.TrimSpace(after[:end]), depth)
 		if err != nil {
 			return nil, fmt.Errorf("column %q: %w", name, err)
 		}
@@ -47,7 +49,7 @@ func listedName(text string) (name, rest string, err error) {
 		name, rest = strings.TrimSpace(text[:end]), text[end:]
 	}
 	if name == "" || !strings.HasPrefix(rest, ":") {
-		return "", "", fmt.Errorf("%w: %.80q: want name:type, name:type, …; a name with a comma or a colon stands in double quotes", ErrSchema, text)
+		return "", "", fmt.Errorf("%w: %.80q: want name:type, name:type, …; a name with a comma, a colon or a bracket stands in double quotes", ErrSchema, text)
 	}
 	return name, rest[1:], nil
 }
@@ -55,11 +57,22 @@ func listedName(text string) (name, rest string, err error) {
 // listedEnd is where a type ends: at a comma outside of brackets.
 func listedEnd(text string) int {
 	depth := 0
-	for i, r := range text {
-		switch r {
-		case '[', '(':
+	quoted := false // a name within a struct
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		if quoted {
+			if c == '\\' {
+				i++
+			}
+			quoted = c != '"'
+			continue
+		}
+		switch c {
+		case '"':
+			quoted = true
+		case '[', '(', '<':
 			depth++
-		case ']', ')':
+		case ']', ')', '>':
 			depth--
 		case ',':
 			if depth <= 0 {
@@ -78,7 +91,7 @@ func (s Schema) List() string {
 			b.WriteByte(',')
 		}
 		name := c.Name
-		if strings.ContainsAny(name, ",:\"") || strings.TrimSpace(name) != name {
+		if strings.ContainsAny(name, ",:\"[]()<>") || strings.TrimSpace(name) != name {
 			name = strconv.Quote(name)
 		}
 		fmt.Fprintf(&b, "%s:%v", name, c.Type)

@@ -38,11 +38,13 @@ const (
 	UTF8
 	Binary
 	Bytes // of a fixed number
+	List
+	Struct
 )
 
 var ids = [...]string{Invalid: "invalid", I8: "i8", I16: "i16", I32: "i32", I64: "i64", U8: "u8", U16: "u16", U32: "u32", U64: "u64",
 	F32: "f32", F64: "f64", Bool: "bool", Date32: "date32", Time32: "time32", Time64: "time64", Timestamp: "timestamp",
-	Duration: "duration", Decimal128: "decimal128", UTF8: "utf8", Binary: "binary", Bytes: "bytes"}
+	Duration: "duration", Decimal128: "decimal128", UTF8: "utf8", Binary: "binary", Bytes: "bytes", List: "list", Struct: "struct"}
 
 func (id ID) String() string {
 	if int(id) < len(ids) {
@@ -86,6 +88,8 @@ type Type struct {
 	Width int    // of Bytes
 	// Precision and Scale are those of Decimal128.
 	Precision, Scale int
+	// Of is the text of what a List has, or of a Struct's fields as Schema.List writes them: so types stay comparable.
+	Of string
 }
 
 // String is the type's text form, which Parse reads.
@@ -102,6 +106,8 @@ func (t Type) String() string {
 		return fmt.Sprintf("decimal128(%d, %d)", t.Precision, t.Scale)
 	case Bytes:
 		return fmt.Sprintf("bytes%d", t.Width)
+	case List, Struct:
+		return t.text()
 	}
 	return t.ID.String()
 }
@@ -116,7 +122,13 @@ func (t *Type) UnmarshalText(text []byte) (err error) {
 }
 
 // Parse reads a type's text form.
-func Parse(text string) (Type, error) {
+func Parse(text string) (Type, error) { return parse(text, 0) }
+
+// parse reads a type that is so deep within others.
+func parse(text string, depth int) (Type, error) {
+	if t, nested, err := parseNested(text, depth); nested {
+		return t, err
+	}
 	name, inner, bracket := text, "", byte(0)
 	if i := strings.IndexAny(text, "[("); i >= 0 {
 		closing := map[byte]string{'[': "]", '(': ")"}[text[i]]
@@ -134,7 +146,7 @@ func Parse(text string) (Type, error) {
 	}
 	id := ID(max(slices.Index(ids[:Bytes], name), 0))
 	if id == Invalid {
-		return Type{}, fmt.Errorf("%w: there is no type %.80q; there are i8 to i64, u8 to u64, f32, f64, bool, date32, time32[UNIT], time64[UNIT], timestamp[UNIT], timestamp[UNIT, ZONE], duration[UNIT], decimal128(DIGITS, SCALE), utf8, binary and bytesN", ErrType, text)
+		return Type{}, fmt.Errorf("%w: there is no type %.80q; there are i8 to i64, u8 to u64, f32, f64, bool, date32, time32[UNIT], time64[UNIT], timestamp[UNIT], timestamp[UNIT, ZONE], duration[UNIT], decimal128(DIGITS, SCALE), utf8, binary, bytesN, list<TYPE> and struct<NAME:TYPE, …>", ErrType, text)
 	}
 	t := Type{ID: id}
 	if err := t.parameters(bracket, inner); err != nil {
@@ -171,7 +183,10 @@ func (t *Type) parameters(bracket byte, inner string) error {
 
 // Validate reports parameters that a type cannot have.
 func (t Type) Validate() error {
-	if t.ID == Invalid || t.ID > Bytes {
+	if t.Nested() {
+		return t.validateNested()
+	}
+	if t.ID == Invalid || t.ID > Struct {
 		return fmt.Errorf("%w: %v", ErrType, t.ID)
 	}
 	bare := t

@@ -195,6 +195,9 @@ type CodeCacheStatus struct {
 	Disk      *CacheStatus `json:"disk,omitempty"` // absent if the node has none
 	Compiled  uint64       `json:"compiled"`       // functions compiled
 	Instances int          `json:"instances"`      // of functions, running and idle
+	// InstanceBytes and MachineBytes are what wasm's instances and machine code are charged.
+	InstanceBytes uint64 `json:"instance_bytes"`
+	MachineBytes  uint64 `json:"machine_bytes"`
 }
 
 // CacheStatus is one cache.

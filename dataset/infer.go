@@ -21,6 +21,8 @@ const (
 	guessLocal  // a timestamp without an offset
 	guessMoment // one with an offset
 	guessText
+	guessList
+	guessStruct
 )
 
 // evidence is what a column's values are inferred from.
@@ -30,6 +32,11 @@ type evidence struct {
 	large    bool // integers above i64
 	fine     bool // moments that need nanoseconds
 	mixed    bool // of several kinds, which have text in common only
+
+	torn   bool       // some values are lists or objects and others are not, or objects have too many members
+	within []evidence // of a list its values, of objects their members
+	names  []string
+	index  map[string]int
 }
 
 // see takes one value in.
@@ -114,6 +121,7 @@ func (e *evidence) join(g guess) {
 	case was == guessDate && g == guessLocal || was == guessLocal && g == guessDate:
 		e.is = guessLocal
 	default:
+		e.torn = e.torn || was >= guessList || g >= guessList
 		e.is, e.mixed = guessText, true
 	}
 	if e.is == guessInt && e.negative && e.large { // no type has both
@@ -143,6 +151,11 @@ func (e *evidence) columnType() column.Type {
 		return column.Type{ID: column.Timestamp, Unit: unit}
 	case guessMoment:
 		return column.Type{ID: column.Timestamp, Unit: unit, Zone: "UTC"}
+	}
+	if e.is == guessList || e.is == guessStruct {
+		if t, ok := e.nestedType(); ok {
+			return t
+		}
 	}
 	return column.Type{ID: column.UTF8}
 }
@@ -180,7 +193,12 @@ func (n *Inference) late(c column.Column, text []byte, err error) error {
 		rows = fmt.Sprintf("the first %d rows", n.Rows)
 	}
 	empty := e.is == guessNothing
-	e.see(text)
+	if c.Type.Nested() {
+		e = e.clone()
+		e.seeJSON(text, nil, 0)
+	} else {
+		e.see(text)
+	}
 	other := column.Schema{{Name: c.Name, Type: e.columnType()}}
 	if empty {
 		return fmt.Errorf("%w; %s had no value, so its type is not known: give it (--types %s)", err, rows, shell.Quote(other.List()))

@@ -50,7 +50,8 @@ func (f *ndjsonFormat) look(ctx context.Context, in Input, first column.Schema) 
 			if !sample.sees(c) {
 				return nil
 			}
-			return f.see(in, &seen[c], string(name), value)
+			seen[c].seeJSON(value, f.o.Nulls, 0)
+			return nil
 		})
 		if err == io.EOF {
 			break
@@ -71,39 +72,19 @@ func (f *ndjsonFormat) look(ctx context.Context, in Input, first column.Schema) 
 	if len(names) == 0 {
 		return nil, fmt.Errorf("%w: %s has no row from which columns could be inferred: give their types (--types name:type, …)", ErrInput, in.Name())
 	}
+	for i := range seen {
+		if f.o.ColumnTypes.Index(names[i]) < 0 && seen[i].isTorn() {
+			return nil, fmt.Errorf("%w: %s: the member %q, or one within it, is a list or an object in some rows and not in others, or goes more than %d deep, or has more than %d members: give its type, or take it as text (--types '%s')",
+				ErrInput, in.Name(), names[i], column.MaxNesting, maxInferredFields, column.Schema{{Name: names[i], Type: column.Type{ID: column.UTF8}}}.List())
+		}
+	}
 	s := known(names, seen, f.o.ColumnTypes)
 	f.infer.note(rows, s, seen, f.o.ColumnTypes)
 	f.loose = map[string]bool{}
 	for i, c := range s {
-		f.loose[c.Name] = f.o.ColumnTypes.Index(c.Name) >= 0 || seen[i].mixed
+		f.loose[c.Name] = f.o.ColumnTypes.Index(c.Name) >= 0 || seen[i].mixed || seen[i].is == guessStruct // objects without members
 	}
 	return s, nil
-}
-
-// see takes a member's value in.
-func (f *ndjsonFormat) see(in Input, e *evidence, name string, value []byte) error {
-	switch value[0] {
-	case 'n':
-	case '{', '[':
-		if f.o.ColumnTypes.Index(name) < 0 {
-			return fmt.Errorf("%w: %s: the member %q is an object or a list: columns of these cannot be loaded; take it as text (--types '%s')", ErrInput, in.Name(), name,
-				column.Schema{{Name: name, Type: column.Type{ID: column.UTF8}}}.List())
-		}
-	case '"':
-		text := value[1 : len(value)-1]
-		if missingText(text, true, f.o.Nulls) {
-			return nil
-		}
-		var one evidence
-		if one.see(text); one.is < guessDate { // a string of digits is text
-			one.is = guessText
-		}
-		e.fine = e.fine || one.fine
-		e.join(one.is)
-	default:
-		e.see(value)
-	}
-	return nil
 }
 
 // objects reads the members of an object per line.
@@ -175,12 +156,13 @@ type ndjsonColumns struct {
 	*textInput
 	*textRows
 	objects
-	f     *ndjsonFormat
-	index map[string]int
-	seen  []int64 // the row that has the column already, from 1
-	row   int64
-	tmp   []byte
-	next  int // the column that comes next, mostly
+	f      *ndjsonFormat
+	index  map[string]int
+	within []jsonPutter // of columns that are lists or structs
+	seen   []int64      // the row that has the column already, from 1
+	row    int64
+	tmp    []byte
+	next   int // the column that comes next, mostly
 }
 
 func (f *ndjsonFormat) open(ctx context.Context, in Input, s column.Schema) (columnar, error) {
@@ -197,7 +179,22 @@ func (f *ndjsonFormat) open(ctx context.Context, in Input, s column.Schema) (col
 		return nil, err
 	}
 	r.json = true
+	if r.within, err = withinOf(s, f.o.Nulls); err != nil {
+		t.Close()
+		return nil, err
+	}
 	return r, nil
+}
+
+// withinOf makes what adds values to columns that are lists or structs.
+func withinOf(s column.Schema, nulls []string) (out []jsonPutter, err error) {
+	out = make([]jsonPutter, len(s))
+	for c := range s {
+		if s[c].Type.Nested() && err == nil {
+			out[c], err = jsonPutterOf(s[c].Type, nulls)
+		}
+	}
+	return out, err
 }
 
 func (r *ndjsonColumns) Columns() column.Schema { return r.schema }
@@ -238,6 +235,12 @@ func (r *ndjsonColumns) member(name, value []byte) error {
 		return r.objects.lines.errorf(r.schema[c].Name, "%w", errTwice)
 	}
 	r.seen[c] = r.row
+	if put := r.within[c]; put != nil {
+		if err := put(r.cols[c], value); err != nil {
+			return r.objects.lines.errorf(r.schema[c].Name, "%w", r.infer.late(r.schema[c], value, err))
+		}
+		return nil
+	}
 	text, isText := value, r.schema[c].Type.ID == column.UTF8
 	switch value[0] {
 	case 'n':
@@ -255,7 +258,7 @@ func (r *ndjsonColumns) member(name, value []byte) error {
 	default:
 		var err error
 		if nested := value[0] == '{' || value[0] == '['; nested && !isText {
-			err = errNested
+			err = r.infer.late(r.schema[c], value, errNested)
 		} else if isText && r.f.loose != nil && !r.f.loose[r.schema[c].Name] {
 			err = r.infer.late(r.schema[c], value, fmt.Errorf("%s is not a string", clipped(value)))
 		}

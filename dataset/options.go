@@ -291,7 +291,7 @@ func (o *Options) checkColumns() error {
 			}
 			return fmt.Errorf("%w: column %q: its type is given as %v, and the dataset %s: what is added has the same types", ErrOptions, c.Name, c.Type, has)
 		}
-		if _, err := putterOf(c.Type); err != nil {
+		if _, err := putterOf(c.Type); err != nil && (o.Format != NDJSON || !c.Type.Nested()) {
 			return err
 		}
 	}

@@ -92,8 +92,8 @@ type parquetReader struct {
 	name     string
 	file     *parquet.File
 	schema   column.Schema
-	put      []func(*part.Builder, parquet.Value) error // by column
-	leaves   []*parquet.Column
+	shapes   []*shape          // by column
+	leaves   []*parquet.Column // of all columns, in their order
 	progress func(done int64)
 	size     int64
 	width    int    // bytes of a row, without its text
@@ -121,28 +121,25 @@ func (r *parquetReader) Close() {
 
 // columns finds out what the file has.
 func (r *parquetReader) columns() error {
-	zones := r.zones()
-	for _, leaf := range r.file.Root().Columns() {
-		name := leaf.Name()
-		if !leaf.Leaf() || leaf.MaxRepetitionLevel() > 0 {
-			return fmt.Errorf("column %q is a list or a group: nested columns cannot be loaded yet; write the file again with flat ones", name)
-		}
-		t, put, err := parquetType(leaf, zones[name])
+	as := r.arrowTypes()
+	for _, c := range r.file.Root().Columns() {
+		name := c.Name()
+		s, err := r.shapeOf(c, as[name], 0)
 		if err != nil {
 			return fmt.Errorf("column %q: %w", name, err)
 		}
-		r.schema = append(r.schema, column.Column{Name: name, Type: t, Nullable: leaf.Optional()})
-		r.put, r.leaves = append(r.put, put), append(r.leaves, leaf)
-		if r.width += max(t.Size(), 1); t.Varies() {
+		r.schema = append(r.schema, column.Column{Name: name, Type: s.typ, Nullable: c.Optional()})
+		r.shapes = append(r.shapes, s)
+		if r.width += max(s.typ.Size(), 1); s.typ.Varies() || s.typ.Nested() {
 			r.width += 3 // of the offset
 		}
 	}
 	return r.schema.Validate()
 }
 
-// zones are the time zones of columns, which Parquet itself forgets: programs of the Arrow project leave them in the file's metadata.
-func (r *parquetReader) zones() map[string]string {
-	out := map[string]string{}
+// arrowTypes are the types of columns as programs of the Arrow project leave them in the file's metadata: time zones, which Parquet itself forgets.
+func (r *parquetReader) arrowTypes() map[string]arrow.DataType {
+	out := map[string]arrow.DataType{}
 	text, ok := r.file.Lookup("ARROW:schema")
 	if !ok {
 		return out
@@ -152,9 +149,7 @@ func (r *parquetReader) zones() map[string]string {
 		return out
 	}
 	for _, f := range s.Fields() {
-		if t, is := f.Type.(*arrow.TimestampType); is {
-			out[f.Name] = t.TimeZone
-		}
+		out[f.Name] = f.Type
 	}
 	return out
 }
@@ -219,10 +214,14 @@ func releaseAll(arrays []arrow.Array) {
 
 // column reads n values of a column.
 func (r *parquetReader) column(c, n int) (arrow.Array, error) {
-	b := part.NewBuilder(r.schema[c].Type, n)
+	s := r.shapes[c]
+	if !s.flat() {
+		return r.nested(s, n)
+	}
+	b := part.NewBuilder(s.typ, n)
 	before := 0 // text that was counted
 	for b.Rows() < n {
-		values, err := r.pages[c].next(n - b.Rows())
+		values, err := r.pages[s.leaf].next(n - b.Rows())
 		if err != nil {
 			if err == io.EOF {
 				err = fmt.Errorf("it ends %d rows early", n-b.Rows())
@@ -232,7 +231,7 @@ func (r *parquetReader) column(c, n int) (arrow.Array, error) {
 		for _, v := range values {
 			if v.IsNull() {
 				b.Null()
-			} else if err := r.put[c](b, v); err != nil {
+			} else if err := s.put(b, v); err != nil {
 				if errors.Is(err, part.ErrLimit) {
 					err = fmt.Errorf("%w: write the file again with fewer rows in a row group", err)
 				}
@@ -269,6 +268,7 @@ type pageReader struct {
 	page   parquet.Page
 	values parquet.ValueReader
 	buf    []parquet.Value
+	ahead  []parquet.Value // of buf: not taken yet
 }
 
 // next reads at most n values. They are valid until the next call.

@@ -27,7 +27,7 @@ const (
 // checkPages looks at all pages of a row group.
 func (r *parquetReader) checkPages(at io.ReaderAt, group int) error {
 	columns := r.file.Metadata().RowGroups[group].Columns
-	for c, leaf := range r.leaves {
+	for _, leaf := range r.leaves {
 		if leaf.Index() >= len(columns) {
 			return fmt.Errorf("row group %d has %d columns, the file more", group, len(columns))
 		}
@@ -37,11 +37,11 @@ func (r *parquetReader) checkPages(at io.ReaderAt, group int) error {
 			first = m.DictionaryPageOffset
 		}
 		if first < 0 || m.TotalCompressedSize < 0 || first > r.size || m.TotalCompressedSize > r.size-first {
-			return fmt.Errorf("row group %d, column %q: its pages lie at %d, %d bytes of a file of %d: it is cut off", group, r.schema[c].Name, first, m.TotalCompressedSize, r.size)
+			return fmt.Errorf("row group %d, column %q: its pages lie at %d, %d bytes of a file of %d: it is cut off", group, leaf.Name(), first, m.TotalCompressedSize, r.size)
 		}
 		pages := pageChecker{in: bufio.NewReaderSize(io.NewSectionReader(at, first, m.TotalCompressedSize), 64<<10), codec: m.Codec, most: int64(r.most)}
 		if err := pages.check(m.TotalCompressedSize); err != nil {
-			return fmt.Errorf("row group %d, column %q: %w", group, r.schema[c].Name, err)
+			return fmt.Errorf("row group %d, column %q: %w", group, leaf.Name(), err)
 		}
 	}
 	return nil

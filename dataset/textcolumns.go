@@ -110,7 +110,7 @@ func newTextRows(s column.Schema, o *Options, in Input, infer *Inference, bad *B
 	width := 0
 	for _, c := range s {
 		put, err := putterOf(c.Type)
-		if err != nil {
+		if err != nil && (o.Format != NDJSON || !c.Type.Nested()) { // whose values are no text
 			return nil, err
 		}
 		r.put = append(r.put, put)

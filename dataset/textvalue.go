@@ -47,6 +47,9 @@ func putterOf(t column.Type) (textPutter, error) {
 	case column.Binary, column.Bytes:
 		return putHex(t), nil
 	}
+	if t.Nested() {
+		return nil, fmt.Errorf("%w: text cannot become %v: lists and structs are loaded from ndjson, parquet and arrow", ErrOptions, t)
+	}
 	return nil, fmt.Errorf("%w: text cannot become %v", ErrOptions, t)
 }
 

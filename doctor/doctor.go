@@ -53,7 +53,7 @@ func Run(ctx context.Context, schemes fabric.Schemes) []Check {
 	for i := range schemes {
 		all = append(all, transport(ctx, &schemes[i]))
 	}
-	for _, f := range []func(context.Context) Check{mappings, descriptors, compiler, guestCompiler, bitcode, watching, allocator, groups, swapping, disks, guests, rdma, gpu, sandbox} {
+	for _, f := range []func(context.Context) Check{mappings, descriptors, compiler, guestCompiler, bitcode, watching, allocator, groups, swapping, disks, direct, guests, virtual, rdma, gpu, sandbox} {
 		all = append(all, f(ctx))
 	}
 	return all

@@ -2,12 +2,37 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os/exec"
 	"regexp"
 	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
+
+// virtual looks whether this processor can run a guest's instructions itself.
+func virtual(context.Context) Check {
+	fd, err := unix.Open("/dev/kvm", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return judgeKVM(err)
+}
+
+func judgeKVM(err error) Check {
+	c := Check{Name: "kvm", State: Good, For: "guests at the processor's speed", Detail: "/dev/kvm can be opened"}
+	switch {
+	case err == nil:
+	case errors.Is(err, fs.ErrNotExist):
+		c.State, c.Detail, c.Do = Limited, "no /dev/kvm: QEMU interprets a guest's instructions", "load kvm_intel or kvm_amd; in a virtual machine, have its host allow nested ones"
+	default:
+		c.State, c.Detail, c.Do = Limited, "/dev/kvm: "+err.Error()+": QEMU interprets a guest's instructions", "add the user that runs QEMU to the group kvm"
+	}
+	return c
+}
 
 // guests tells whether a drive can be plugged into a guest here: QEMU's client of vfio-user is there since 10.1.
 func guests(ctx context.Context) Check {

@@ -2,7 +2,10 @@ package doctor
 
 import (
 	"errors"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestQEMU: which versions are clients of vfio-user.
@@ -20,5 +23,14 @@ func TestQEMU(t *testing.T) {
 	}
 	if c := judgeQEMU("", errors.New("not found")); c.State != Missing {
 		t.Errorf("%+v", c)
+	}
+}
+
+// TestJudgeKVM: whether guests are interpreted, and why.
+func TestJudgeKVM(t *testing.T) {
+	for err, do := range map[error]string{nil: "", unix.ENOENT: "nested", unix.EACCES: "group kvm"} {
+		if c := judgeKVM(err); (c.State == Good) != (err == nil) || !strings.Contains(c.Do, do) {
+			t.Errorf("%v: %+v", err, c)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/inject/abi"
@@ -43,6 +44,7 @@ type loads struct {
 	queue   []*load
 	running int
 	by      map[string]int // of them, by principal
+	longest time.Duration
 }
 
 // errUnready says that a run has to wait for its program (awaitProgram). Only the runtime sees it.
@@ -165,10 +167,12 @@ func (rt *Runtime) beginLoads() {
 // runLoad carries out a load. By its end the load may have begun once more, with another context.
 func (rt *Runtime) runLoad(l *load, cancel context.CancelFunc) {
 	defer rt.work.Done()
+	begun := rt.now()
 	b, err := rt.makeReady(l)
 	cancel()
 	rt.mu.Lock()
 	ls := &rt.loads
+	ls.longest = max(ls.longest, time.Duration(rt.now()-begun))
 	ls.running--
 	if ls.by[l.principal]--; ls.by[l.principal] == 0 {
 		delete(ls.by, l.principal)
@@ -250,6 +254,9 @@ func (rt *Runtime) makeReady(l *load) (*bound, error) {
 		}
 		var run abi.Bound
 		run, err = prog.program.Bind(l.ctx, b.principal, windows)
+		for err != nil && rt.madeRoom(l.principal, err) {
+			run, err = prog.program.Bind(l.ctx, b.principal, windows)
+		}
 		switch {
 		case err == nil:
 			b.run = run

@@ -176,6 +176,9 @@ func (rt *Runtime) makeProgram(l *load, entry int, best bool) error {
 	can.Best = best
 	rt.mu.Unlock()
 	ready, err := engine.Load(l.ctx, can)
+	for err != nil && rt.madeRoom(l.principal, err) {
+		ready, err = engine.Load(l.ctx, can)
+	}
 	if err != nil && errors.Is(err, context.DeadlineExceeded) {
 		err = context.Cause(l.ctx)
 	}
@@ -198,8 +201,22 @@ func (rt *Runtime) makeProgram(l *load, entry int, best bool) error {
 		return context.Canceled
 	case err == nil:
 		rt.installProgram(l, entry, ready)
+		if base := c.base(); base.payer == "" {
+			base.payer = l.principal
+		}
 	}
 	return err
+}
+
+// madeRoom has code that nothing uses give way to a load that an engine has no room for: the principal's own where it has its share. false: there is none, or that is not
+// what is wrong.
+func (rt *Runtime) madeRoom(principal string, err error) bool {
+	if !errors.Is(err, abi.ErrEngineBusy) {
+		return false
+	}
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	return rt.store.spare(principal, errors.Is(err, abi.ErrShareBusy))
 }
 
 // installProgram has runs that begin from now on find a program. Those of the one before it end there. mu is held.

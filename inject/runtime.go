@@ -542,6 +542,7 @@ type Stats struct {
 	CacheHits   uint64
 	CacheMisses uint64
 	Evicted     uint64
+	LongestLoad time.Duration // the longest that making a function ready took
 }
 
 // Stats returns what has happened so far.
@@ -549,7 +550,7 @@ func (rt *Runtime) Stats() Stats {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	return Stats{Counters: rt.core.Counters(), Sizes: rt.core.Sizes(), CacheBytes: rt.store.bytes, CacheCount: len(rt.store.byID),
-		CacheHits: rt.store.hits, CacheMisses: rt.store.misses, Evicted: rt.store.evicted}
+		CacheHits: rt.store.hits, CacheMisses: rt.store.misses, Evicted: rt.store.evicted, LongestLoad: rt.loads.longest}
 }
 
 // Close ends all futures and stops all runs. Close it before its element, which

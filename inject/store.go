@@ -49,6 +49,7 @@ type code struct {
 	copies   int // in the store; 0: it is there no more
 	verdict  trust.Verdict
 	programs []program      // by entry
+	payer    string         // the principal whose load made the first of them
 	turnAt   travel.Instant // not before that is it looked again whether native code would be better
 	explain  map[forms.Wish]*Explanation
 
@@ -179,6 +180,31 @@ func (s *store) drop(o *object) {
 		}
 		c.close()
 	}
+}
+
+// spare drops an unused image that has programs, the longest unused first: of those that were made for a principal, or, where not only they count, of all. false: there is none.
+func (s *store) spare(principal string, only bool) bool {
+	for e := s.unused.Front(); e != nil; e = e.Next() {
+		if o := e.Value.(*object); o.code != nil && o.code.prepared() && (!only || o.code.payer == principal) {
+			s.drop(o)
+			s.evicted++
+			return true
+		}
+	}
+	return false
+}
+
+// prepared reports whether there is a program of the image, or of a function that was derived from it.
+func (c *code) prepared() bool {
+	if slices.ContainsFunc(c.programs, func(p program) bool { return p.ready != nil }) {
+		return true
+	}
+	for _, d := range c.derived {
+		if d.prepared() {
+			return true
+		}
+	}
+	return false
 }
 
 // maxDerived bounds the derived functions of one image whose own programs are kept, but for those that runs wait for, which bindings bound.

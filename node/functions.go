@@ -33,9 +33,11 @@ func (n *Node) functions(l *limits) error {
 	if err != nil {
 		return err
 	}
-	ofWasm, ofNative := l.engine.memory(n.cfg.Native != nativeOff, n.cfg.freeMemory(&l.calls), l.ceilings)
+	has, free := n.cfg.Native != nativeOff, n.cfg.freeMemory(&l.calls)
+	ofWasm, ofNative := l.engine.memory(has, free, l.ceilings)
+	code := l.engine.code(has, free)
 	engine, err := wasm.New(wasm.Config{CacheDir: dir, CacheBytes: int64(n.cfg.CodeCacheBytes),
-		MaxInstances: l.engine.MaxInstances, MemoryBytes: ofWasm, Ceilings: l.ceilings, Compiler: n.cfg.WasmCompiler, Log: n.log})
+		MaxInstances: l.engine.MaxInstances, MemoryBytes: ofWasm, CodeBytes: code, Ceilings: l.ceilings, Compiler: n.cfg.WasmCompiler, CompileTime: n.cfg.CompileTime, Log: n.log})
 	if err != nil {
 		if ofNative > 0 {
 			err = fmt.Errorf("%w (one half of memory_bytes is wasm's, the other native code's)", err)
@@ -43,7 +45,7 @@ func (n *Node) functions(l *limits) error {
 		return fmt.Errorf("function engine: %w", err)
 	}
 	n.engine = engine
-	other, err := n.nativeEngine(dir, native.Config{MaxWorkers: l.engine.MaxWorkers, MemoryBytes: ofNative, Ceilings: l.ceilings})
+	other, err := n.nativeEngine(dir, native.Config{MaxWorkers: l.engine.MaxWorkers, MemoryBytes: ofNative, CodeBytes: code, Ceilings: l.ceilings})
 	if err != nil {
 		return fmt.Errorf("native code: %w (one half of memory_bytes is wasm's, the other native code's)", err)
 	}

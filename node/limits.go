@@ -14,6 +14,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/travel"
 	"github.com/wherry-fabric/wherry/inject/wasm"
+	compiling "github.com/wherry-fabric/wherry/internal/compiler"
 	"github.com/wherry-fabric/wherry/pool/component"
 	"github.com/wherry-fabric/wherry/rpc"
 	"github.com/wherry-fabric/wherry/schema"
@@ -35,7 +36,26 @@ type engineLimits struct {
 	MaxInstances int
 	MaxWorkers   int
 	MemoryBytes  uint64 // of both
+	CodeBytes    uint64 // of both
 }
+
+// code is what the machine code of each engine may take: half of CodeBytes where there are two. By default it is an eighth of what free comes to, up to
+// wasm.DefaultCodeBytes, and never less than the largest function's.
+func (l engineLimits) code(native bool, free Bytes) uint64 {
+	all := l.CodeBytes
+	if all == 0 {
+		if all = wasm.DefaultCodeBytes; free != 0 {
+			all = min(all, max(uint64(max(free, 0))/8, leastCode))
+		}
+	}
+	if native {
+		return all / 2
+	}
+	return all
+}
+
+// leastCode leaves one principal, which has three quarters, room for the largest module.
+const leastCode = 2 * compiling.MaxBytes
 
 // memory is what each engine has of MemoryBytes: half where there are two. Each keeps idle instances in its part, and neither
 // could have the other end its own. By default functions have half of what free, the memory that is not lent, comes to (0: nobody knows), up to

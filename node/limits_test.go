@@ -119,6 +119,16 @@ func TestFunctionMemory(t *testing.T) {
 			t.Errorf("%+v: %d and %d", c, w, n)
 		}
 	}
+	for _, c := range []struct {
+		set    uint64
+		native bool
+		free   Bytes
+		each   uint64
+	}{{0, false, 0, gib}, {0, false, 64 * gib, gib}, {0, true, 64 * gib, gib / 2}, {0, false, 4 * gib, gib / 2}, {0, false, 1, leastCode}, {5 * gib, true, 1, 5 * gib / 2}} {
+		if got := (engineLimits{CodeBytes: c.set}).code(c.native, c.free); got != c.each {
+			t.Errorf("%+v: %d bytes of machine code", c, got)
+		}
+	}
 	c := Config{Memory: DefaultMemory, LimitsByName: map[string]string{"request_bytes": "300MiB", "calls.held_bytes": "200MiB"}}
 	l, err := c.setLimits()
 	if err != nil {

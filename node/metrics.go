@@ -102,6 +102,8 @@ func functionMetrics() []metric {
 		{"inject_compiled_elsewhere_total", "Functions compiled by a compiler process.", counter, func(f *figures) float64 { return float64(f.engine.Elsewhere) }},
 		{"inject_compile_cache_hits_total", "Functions taken from the disk cache.", counter, func(f *figures) float64 { return float64(f.engine.CacheHits) }},
 		{"inject_failed_instances_total", "Instances thrown away after a trap or a stop.", counter, func(f *figures) float64 { return float64(f.engine.Failed) }},
+		{"inject_machine_code_bytes", "What the machine code of functions is charged.", gauge, func(f *figures) float64 { return float64(f.engine.CodeBytes) }},
+		{"inject_longest_load_seconds", "The longest that making a function ready took.", gauge, func(f *figures) float64 { return f.runs.LongestLoad.Seconds() }},
 		{"inject_memory_bytes", "What instances are charged for.", gauge, func(f *figures) float64 { return float64(f.engine.Bytes) }},
 	}
 }

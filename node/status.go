@@ -90,7 +90,7 @@ func (n *Node) functionStatus(s *control.Status) {
 		Fetches: q.Fetches, FetchBytes: q.FetchBytes, Reports: q.PendingReports, OutboxBytes: q.OutboxBytes,
 		Runs: rt.Runs, Forwards: rt.Forwards, Forks: rt.Forks, Refused: rt.Refused, Duplicates: rt.Duplicates}
 	engine, disk := n.engine.Stats(), n.engine.Disk()
-	s.CodeCache = control.CodeCacheStatus{Compiled: engine.Compiled, Instances: engine.Live,
+	s.CodeCache = control.CodeCacheStatus{Compiled: engine.Compiled, Instances: engine.Live, InstanceBytes: engine.Bytes, MachineBytes: engine.CodeBytes,
 		Memory: control.CacheStatus{Entries: rt.CacheCount, Bytes: rt.CacheBytes, Limit: n.rt.CacheLimit(),
 			Hits: rt.CacheHits, Misses: rt.CacheMisses, Evicted: rt.Evicted}}
 	if disk.Dir != "" {

@@ -89,7 +89,7 @@ if [ "$sim_seconds" -gt 0 ]; then
 	rounds=0
 	log=$(mktemp)
 	trap 'rm -f "$log"' EXIT
-	while [ -n "$sims" ] && [ "$SECONDS" -lt "$end" ] && [ ${#failed[@]} -eq 0 ]; do
+	while [ -n "$sims" ] && { [ "$rounds" -eq 0 ] || [ "$SECONDS" -lt "$end" ]; } && [ ${#failed[@]} -eq 0 ]; do
 		base=$(new_seed)
 		for package in $sims; do
 			simulate "$package" "$base" || failed+=("$package, round $rounds, seeds from $base")

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/client"
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/travel"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
@@ -25,7 +27,7 @@ const LateAfter = time.Second
 const maxDepthBits = 15
 
 // kinds are the calls, in turn.
-var kinds = []string{"chase", "closure", "count", "rpc", "query"}
+var kinds = []string{"chase", "closure", "count", "rpc", "query", "call"}
 
 // caller makes calls, one after the other. Callers share a client.
 type caller struct {
@@ -75,6 +77,8 @@ func (a *caller) callFor(ctx context.Context, kind string, allows time.Duration)
 		err = a.rpc(ctx)
 	case "query":
 		err = a.query(ctx)
+	case "call":
+		err = a.byName(ctx)
 	}
 	if err != nil && a.r.IntN(4) > 0 { // the tables that it knows may be old
 		clear(a.tables)
@@ -205,6 +209,31 @@ func (a *caller) rpc(ctx context.Context) error {
 		}
 		return true
 	}, "rows %d to %d are others", first, first+count)
+}
+
+// byName makes a plain call, by its name, at a node: what it knows of a dataset.
+func (a *caller) byName(ctx context.Context) error {
+	name := names[a.r.IntN(len(names))]
+	at, err := a.c.Endpoint(ctx, name)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(&control.NameRequest{Name: chain})
+	if err != nil {
+		return err
+	}
+	said, err := a.c.RPC().Call(ctx, at, control.CallStat, body)
+	if err != nil {
+		return err
+	}
+	var e control.Entry
+	if err := json.Unmarshal(said, &e); err != nil {
+		return &wrongError{fmt.Sprintf("%s answers %q: %v", name, said, err)}
+	}
+	if e.Name != chain || e.Table == nil || e.Table.Name != chain || e.Table.Version != e.Version {
+		return &wrongError{fmt.Sprintf("%s says of %s: %q", name, chain, said)}
+	}
+	return a.is(e.Table, func(*truth) bool { return e.Table.Sharding.Rows == chainRows }, "%d rows", e.Table.Sharding.Rows)
 }
 
 func (a *caller) query(ctx context.Context) error {

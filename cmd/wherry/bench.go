@@ -212,7 +212,7 @@ func (a *app) bench(cmd *cobra.Command, c bench.Config, policy string) error {
 	if err != nil {
 		return err
 	}
-	c.Command = []string{self, "bench", "role"}
+	c.Command, c.WasmCompiler = []string{self, "bench", "role"}, []string{self, compileWasm}
 	if err := c.Validate(); err != nil {
 		return usageError{err}
 	}

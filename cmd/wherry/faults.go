@@ -22,8 +22,9 @@ func (a *app) benchFaultsCommand() *cobra.Command {
 		Use:   "faults",
 		Short: "Check that answers are right, or errors, while nodes are killed and cut off",
 		Long: `Start four nodes, each in a network namespace of its own, and ask them for
-chases, closures, counts, queries and rows, while nodes are killed, stopped,
-restarted and cut off from each other. Each answer is compared with the truth.
+chases, closures, counts, queries, rows and plain calls, while nodes are
+killed, stopped, restarted and cut off from each other. Each answer is compared
+with the truth.
 The exit code is not 0 if any of these is not 0:
 
   wrong     answers that are not right

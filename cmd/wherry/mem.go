@@ -92,6 +92,8 @@ with the same columns ('logs/*.csv.zst'). Types of csv and ndjson are inferred f
 the file's first 4 MiB, but for those that --types gives, and the load says what it
 inferred; a later value that does not fit is an error with file, line and column.
 A csv file has a header line (without one: --header=false; columns are c1, c2, …).
+Lists and objects of ndjson, parquet and arrow become lists and structs. With --key
+rows with equal keys go to one node; otherwise each node gets a range of the rows.
 
 With a schema, csv and ndjson are loaded as records (C structs) instead, for functions
 that read these: name:type,name:type,… with the types i8…i64, u8…u64, f32, f64,

@@ -125,6 +125,9 @@ func (r *reader) load(at ast.Node, name string) (*Node, error) {
 		return nil, r.fail(at, "there is no column %q; %s", name, schema.Suggest(name, r.columns.Names()))
 	}
 	t := r.columns[i].Type
+	if t.Nested() {
+		return nil, r.fail(at, "column %q is %v, which queries do not read: name the other columns (--select); wherry mem get gives it", name, t)
+	}
 	return &Node{Op: Load, Kind: KindOf(t), Type: t, Column: i}, nil
 }
 

@@ -29,6 +29,54 @@ func appendJSON(b []byte, text string) []byte {
 	return append(b, quoted...)
 }
 
+// append writes a value as JSON has it.
+func (c *cell) append(b []byte, a arrow.Array, r int) []byte {
+	switch {
+	case a.IsNull(r):
+		return append(b, "null"...)
+	case c.bare:
+		return c.json(b, r)
+	}
+	return appendJSON(b, string(c.text(nil, r)))
+}
+
+// lists are JSON's in text too.
+func lists(t column.Type, a *array.List) cell {
+	values := a.ListValues()
+	of := cellOf(t.Fields()[0].Type, values)
+	return number(func(b []byte, r int) []byte {
+		from, to := a.ValueOffsets(r)
+		b = append(b, '[')
+		for i := from; i < to; i++ {
+			if i > from {
+				b = append(b, ',')
+			}
+			b = of.append(b, values, int(i))
+		}
+		return append(b, ']')
+	})
+}
+
+// structs are JSON's objects.
+func structs(t column.Type, a *array.Struct) cell {
+	fields := t.Fields()
+	of := make([]cell, len(fields))
+	for i, f := range fields {
+		of[i] = cellOf(f.Type, a.Field(i))
+	}
+	return number(func(b []byte, r int) []byte {
+		b = append(b, '{')
+		for i, f := range fields {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(appendJSON(b, f.Name), ':')
+			b = of[i].append(b, a.Field(i), r)
+		}
+		return append(b, '}')
+	})
+}
+
 func number(text func([]byte, int) []byte) cell { return cell{text: text, bare: true, json: text} }
 
 func signed[T ~int8 | ~int16 | ~int32 | ~int64](v []T) cell {
@@ -58,6 +106,10 @@ func text(t func(b []byte, r int) []byte) cell { return cell{text: t} }
 // cellOf makes the cells of an array; t is its column's type.
 func cellOf(t column.Type, a arrow.Array) cell {
 	switch a := a.(type) {
+	case *array.List:
+		return lists(t, a)
+	case *array.Struct:
+		return structs(t, a)
 	case *array.Int8:
 		return signed(a.Int8Values())
 	case *array.Int16:

@@ -47,20 +47,26 @@ func (f field) Name() string                           { return f.name }
 func (f field) Value(base reflect.Value) reflect.Value { return base } // of Go structs, which are not written here
 
 func newParquetWriter(w io.Writer, columns column.Schema) (*parquetWriter, error) {
-	root := ordered{Group: parquet.Group{}}
-	for _, c := range columns {
-		n := parquetNode(c.Type)
-		if c.Nullable {
-			n = parquet.Optional(n)
-		}
-		root.Group[c.Name], root.fields = n, append(root.fields, field{n, c.Name})
-	}
+	root := group(columns)
 	schema, err := arrowMessage(columns)
 	if err != nil {
 		return nil, err
 	}
 	return &parquetWriter{columns: columns,
 		w: parquet.NewWriter(w, parquet.NewSchema("schema", root), parquet.Compression(&parquet.Zstd), parquet.KeyValueMetadata(arrowSchemaKey, schema))}, nil
+}
+
+// group is columns, or a struct's fields.
+func group(columns column.Schema) ordered {
+	out := ordered{Group: parquet.Group{}}
+	for _, c := range columns {
+		n := parquetNode(c.Type)
+		if c.Nullable {
+			n = parquet.Optional(n)
+		}
+		out.Group[c.Name], out.fields = n, append(out.fields, field{n, c.Name})
+	}
+	return out
 }
 
 // arrowMessage is a schema as an IPC message, in base64: what a stream begins with.
@@ -108,6 +114,10 @@ func parquetNode(t column.Type) parquet.Node {
 		return parquet.Leaf(parquet.ByteArrayType)
 	case column.Bytes:
 		return parquet.Leaf(parquet.FixedLenByteArrayType(t.Width))
+	case column.List:
+		return parquet.List(parquet.Optional(parquetNode(t.Fields()[0].Type)))
+	case column.Struct:
+		return group(t.Fields())
 	}
 	return parquet.Leaf(parquet.Int64Type) // a duration
 }
@@ -191,29 +201,105 @@ func complement(fill func([]byte) []byte, minus bool) []byte {
 
 // write writes a batch as a row group.
 func (p *parquetWriter) write(columns []arrow.Array, rows int) error {
-	values := make([]func(int) parquet.Value, len(columns))
+	var s shredder
+	var leaves []shred
 	for i, a := range columns {
-		values[i] = parquetValues(p.columns[i].Type, a)
+		leaves = append(leaves, s.of(p.columns[i].Type, a, p.columns[i].Nullable, 0))
 	}
 	for first := 0; first < rows; first += parquetRows {
 		p.rows = p.rows[:0]
 		for r := first; r < min(rows, first+parquetRows); r++ {
-			row := make(parquet.Row, len(columns))
-			for i, a := range columns {
-				switch {
-				case a.IsNull(r):
-					row[i] = parquet.NullValue().Level(0, 0, i)
-				case p.columns[i].Nullable:
-					row[i] = values[i](r).Level(0, 1, i)
-				default:
-					row[i] = values[i](r).Level(0, 0, i)
-				}
+			for i := range leaves {
+				leaves[i].add(r, 0, 0)
 			}
-			p.rows = append(p.rows, row)
+			p.rows = append(p.rows, s.row())
 		}
 		if _, err := p.w.WriteRows(p.rows); err != nil {
 			return fmt.Errorf("batch: parquet: %w", err)
 		}
 	}
 	return p.w.Flush()
+}
+
+// shredder takes rows apart into the values of leaves, as Parquet has them: each with the list that it goes on with (its repetition level), and
+// how far down on its path something is there (its definition level).
+type shredder struct {
+	leaves [][]parquet.Value
+}
+
+// shred takes one column apart, or what is within it. add is for a value of a row or a list, none for one that is not there.
+type shred struct {
+	add  func(i, repetition, definition int)
+	none func(repetition, definition int)
+}
+
+// row joins the values of a row, leaf by leaf.
+func (s *shredder) row() parquet.Row {
+	n := 0
+	for _, values := range s.leaves {
+		n += len(values)
+	}
+	out := make(parquet.Row, 0, n)
+	for i, values := range s.leaves {
+		out = append(out, values...)
+		s.leaves[i] = values[:0]
+	}
+	return out
+}
+
+// of takes an array apart, which is so many lists deep.
+func (s *shredder) of(t column.Type, a arrow.Array, nullable bool, lists int) shred {
+	there := 0
+	if nullable {
+		there = 1
+	}
+	switch a := a.(type) {
+	case *array.List:
+		values := a.ListValues()
+		of := s.of(t.Fields()[0].Type, values, true, lists+1)
+		return shred{none: of.none, add: func(i, repetition, definition int) {
+			from, to := a.ValueOffsets(i)
+			switch {
+			case a.IsNull(i):
+				of.none(repetition, definition)
+			case from == to:
+				of.none(repetition, definition+there)
+			}
+			for k := from; k < to; k++ {
+				of.add(int(k), repetition, definition+there+1)
+				repetition = lists + 1
+			}
+		}}
+	case *array.Struct:
+		var of []shred
+		for i, f := range t.Fields() {
+			of = append(of, s.of(f.Type, a.Field(i), true, lists))
+		}
+		none := func(repetition, definition int) {
+			for i := range of {
+				of[i].none(repetition, definition)
+			}
+		}
+		return shred{none: none, add: func(i, repetition, definition int) {
+			if a.IsNull(i) {
+				none(repetition, definition)
+				return
+			}
+			for k := range of {
+				of[k].add(i, repetition, definition+there)
+			}
+		}}
+	}
+	leaf, value := len(s.leaves), parquetValues(t, a)
+	s.leaves = append(s.leaves, nil)
+	none := func(repetition, definition int) {
+		s.leaves[leaf] = append(s.leaves[leaf], parquet.NullValue().Level(repetition, definition, leaf))
+	}
+	return shred{none: none, add: func(i, repetition, definition int) {
+		if a.IsNull(i) {
+			none(repetition, definition)
+			return
+		}
+		s.leaves[leaf] = append(s.leaves[leaf], value(i).Level(repetition, definition+there, leaf))
+	}}
 }

@@ -81,6 +81,9 @@ func NewWriter(w io.Writer, format Format, columns column.Schema) (*Writer, erro
 		out.buf = append(out.buf, '[')
 	case CSV:
 		for i, c := range columns {
+			if c.Type.Nested() {
+				return nil, fmt.Errorf("%w for column %q, which is %v: csv has no lists and structs; take arrow, parquet, ndjson or json", ErrFormat, c.Name, c.Type)
+			}
 			out.buf = appendField(out.buf, i, c.Name)
 		}
 		out.buf = append(out.buf, '\n')
@@ -165,14 +168,7 @@ func (w *Writer) object(columns []arrow.Array, r int) {
 			w.buf = append(w.buf, ',')
 		}
 		w.buf = append(appendJSON(w.buf, w.columns[i].Name), ':')
-		switch {
-		case a.IsNull(r):
-			w.buf = append(w.buf, "null"...)
-		case w.cells[i].bare:
-			w.buf = w.cells[i].json(w.buf, r)
-		default:
-			w.buf = appendJSON(w.buf, string(w.cells[i].text(nil, r)))
-		}
+		w.buf = w.cells[i].append(w.buf, a, r)
 	}
 	w.buf = append(w.buf, '}')
 	if w.format == NDJSON {

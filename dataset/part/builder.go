@@ -33,6 +33,7 @@ type Builder struct {
 	fixed   []byte // values of fixed width, or bits of bool
 	offsets []byte // i32, one more than values
 	text    []byte
+	kids    []*Builder // of a list its values, of a struct its fields
 }
 
 // NewBuilder makes room for so many rows.
@@ -41,6 +42,8 @@ func NewBuilder(t column.Type, rows int) *Builder {
 	switch {
 	case t.Varies():
 		b.offsets = make([]byte, 4, 4*(rows+1))
+	case t.Nested():
+		b.within(rows)
 	case t.ID == column.Bool:
 		b.fixed = make([]byte, 0, (rows+7)/8)
 	default:
@@ -59,11 +62,14 @@ func (b *Builder) Reserve(text int) {
 // Rows is how many values there are.
 func (b *Builder) Rows() int { return b.rows }
 
-// TextBytes is how much text there is.
-func (b *Builder) TextBytes() int { return len(b.text) }
+// TextBytes is how much text there is, or what lists and structs have within them.
+func (b *Builder) TextBytes() int { return len(b.text) + b.bytesWithin() }
 
 // Cut drops the values behind the first rows.
 func (b *Builder) Cut(rows int) {
+	if b.kids != nil && rows <= b.rows {
+		b.cutWithin(rows)
+	}
 	if rows >= b.rows {
 		return
 	}
@@ -79,6 +85,7 @@ func (b *Builder) Cut(rows int) {
 	case b.typ.Varies():
 		b.offsets = b.offsets[:4*(rows+1)]
 		b.text = b.text[:binary.LittleEndian.Uint32(b.offsets[4*rows:])]
+	case b.kids != nil:
 	case b.typ.ID == column.Bool:
 		b.fixed = cutBits(b.fixed, rows)
 	default:
@@ -127,6 +134,8 @@ func (b *Builder) Null() {
 	switch {
 	case b.typ.Varies():
 		b.offsets = append(b.offsets, b.offsets[len(b.offsets)-4:]...)
+	case b.kids != nil:
+		b.nullWithin()
 	case b.typ.ID == column.Bool:
 		if b.rows%8 == 0 {
 			b.fixed = append(b.fixed, 0)
@@ -206,6 +215,9 @@ func (b *Builder) Finish() arrow.Array {
 	buffers := []*memory.Buffer{nil, nil}
 	if b.nulls > 0 {
 		buffers[0] = memory.NewBufferBytes(b.valid)
+	}
+	if b.kids != nil {
+		return b.finishWithin(buffers[0])
 	}
 	if b.typ.Varies() {
 		buffers[1] = memory.NewBufferBytes(b.offsets)

@@ -38,6 +38,10 @@ func Stored(t column.Type) uint32 {
 		return 12
 	case column.Bool:
 		return 11
+	case column.List:
+		return 13
+	case column.Struct:
+		return 14
 	case column.Decimal128, column.Bytes:
 		return 65536 + uint32(t.Size())
 	}

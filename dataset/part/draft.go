@@ -40,11 +40,26 @@ func (d *Draft) Add(columns []arrow.Array, first, count int) {
 // bytesOf is about what an array's values take.
 func bytesOf(a arrow.Array) uint64 {
 	n := uint64(a.Len())
+	if n == 0 {
+		return 0
+	}
 	switch a := a.(type) {
 	case *array.String:
 		return 4*n + uint64(len(a.ValueBytes()))
 	case *array.Binary:
 		return 4*n + uint64(len(a.ValueBytes()))
+	case *array.List:
+		from, _ := a.ValueOffsets(0)
+		_, to := a.ValueOffsets(int(n) - 1)
+		values := array.NewSlice(a.ListValues(), from, to)
+		defer values.Release()
+		return 4*n + bytesOf(values)
+	case *array.Struct:
+		all := n / 8
+		for i := range a.NumField() {
+			all += bytesOf(a.Field(i))
+		}
+		return all
 	}
 	if t, ok := a.DataType().(arrow.FixedWidthDataType); ok { // a dictionary's numbers too
 		return (n*uint64(t.BitWidth()) + 7) / 8

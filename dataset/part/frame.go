@@ -3,10 +3,13 @@ package part
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 
 	flatbuffers "github.com/google/flatbuffers/go"
 
 	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/wherry-fabric/wherry/column"
 )
 
 // The frame of an Arrow IPC file: where its batches lie, and their buffers. The Arrow library reads it too, but copies what it reads
@@ -26,11 +29,14 @@ const (
 // span is a buffer's place in the file.
 type span struct{ at, size uint64 }
 
+// node is how many values a column has, or a list or a struct within it, and how many are missing.
+type node struct{ length, nulls int64 }
+
 // batch is a record batch or a dictionary's words.
 type batch struct {
 	dictionary int64 // its id; -1: rows
 	rows       int
-	nulls      []int64 // by column
+	nodes      []node // by column, those within it behind it
 	spans      []span
 }
 
@@ -119,7 +125,7 @@ func (f *frame) readIDs(footer flatbuffers.Table) error {
 	if !ok {
 		return fmt.Errorf("it has no schema")
 	}
-	if err := checkFlat(schema); err != nil {
+	if err := checkFields(schema); err != nil {
 		return err
 	}
 	at, n := vector(schema, 1)
@@ -134,23 +140,38 @@ func (f *frame) readIDs(footer flatbuffers.Table) error {
 	return nil
 }
 
-// checkFlat refuses fields within fields. References may lead back, and the Arrow library follows them until the stack is used up,
-// which nothing recovers from.
-func checkFlat(schema flatbuffers.Table) error {
-	at, n := vector(schema, 1)
-	if n > len(schema.Bytes)/4 {
-		return fmt.Errorf("its schema lists %d columns, more than it has room for", n)
-	}
+// maxFields bounds the fields of a schema, those within others counted.
+const maxFields = 4 * column.MaxColumns
+
+// checkFields bounds the fields of a schema and how deep they are within each other. References may lead back, and the Arrow library follows them
+// until the stack is used up, which nothing recovers from.
+func checkFields(schema flatbuffers.Table) error {
 	if err := checkLists(schema, 2, 3); err != nil { // metadata, features
 		return err
 	}
+	left := maxFields
+	return checkFieldsOf(schema, 1, 0, &left)
+}
+
+// checkFieldsOf checks the fields that a table lists.
+func checkFieldsOf(t flatbuffers.Table, list, depth int, left *int) error {
+	at, n := vector(t, list)
+	if n < 0 || n > len(t.Bytes)/4 {
+		return fmt.Errorf("its schema lists %d columns, more than it has room for", n)
+	}
+	if *left -= n; *left < 0 {
+		return fmt.Errorf("its schema has more than %d fields", maxFields)
+	}
+	if n > 0 && depth > maxDepth {
+		return fmt.Errorf("its lists and structs go more than %d deep within each other", column.MaxNesting)
+	}
 	for i := range n {
-		field := flatbuffers.Table{Bytes: schema.Bytes, Pos: schema.Indirect(at + flatbuffers.UOffsetT(4*i))}
+		field := flatbuffers.Table{Bytes: t.Bytes, Pos: t.Indirect(at + flatbuffers.UOffsetT(4*i))}
 		if err := checkLists(field, 6); err != nil { // metadata
 			return err
 		}
-		if _, inner := vector(field, 5); inner > 0 {
-			return fmt.Errorf("column %d has columns within it, which are not supported", i)
+		if err := checkFieldsOf(field, 5, depth+1, left); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -204,11 +225,8 @@ func (bt *batch) readPlaces(rows flatbuffers.Table, at, body uint64) error {
 		return fmt.Errorf("it lists %d columns, more than it has room for", n)
 	}
 	for i := range n {
-		node := rows.Bytes[int(list)+16*i:]
-		if int64(le.Uint64(node)) != int64(bt.rows) {
-			return fmt.Errorf("column %d has %d values, %d rows", i, int64(le.Uint64(node)), bt.rows)
-		}
-		bt.nulls = append(bt.nulls, int64(le.Uint64(node[8:])))
+		at := rows.Bytes[int(list)+16*i:]
+		bt.nodes = append(bt.nodes, node{int64(le.Uint64(at)), int64(le.Uint64(at[8:]))})
 	}
 	list, n = vector(rows, 2)
 	if n > len(rows.Bytes)/16 {
@@ -236,6 +254,19 @@ func (bt *batch) take(n int) ([]span, error) {
 	}
 	out := bt.spans[:n]
 	bt.spans = bt.spans[n:]
+	return out, nil
+}
+
+// takeNode removes the first node.
+func (bt *batch) takeNode() (node, error) {
+	if len(bt.nodes) == 0 {
+		return node{}, fmt.Errorf("it has too few columns")
+	}
+	out := bt.nodes[0]
+	bt.nodes = bt.nodes[1:]
+	if out.length < 0 || out.length > math.MaxInt32 || out.nulls < 0 || out.nulls > out.length {
+		return out, fmt.Errorf("%d of %d values are missing", out.nulls, out.length)
+	}
 	return out, nil
 }
 

@@ -25,7 +25,7 @@ const (
 )
 
 // Stream reads the batches of an Arrow stream, or of an Arrow file from its start, that anybody may have written. Its types are
-// those of columns, and such as can become them: large text, views and dictionaries are plain text here.
+// those of columns, and such as can become them: large text, views and dictionaries are plain text here, and all kinds of lists are lists.
 type Stream struct {
 	Columns column.Schema
 	r       *ipc.Reader
@@ -63,6 +63,14 @@ func plainType(t arrow.DataType) arrow.DataType {
 		return arrow.BinaryTypes.Binary
 	case *arrow.DictionaryType:
 		return plainType(t.ValueType)
+	case *arrow.StructType:
+		fields := make([]arrow.Field, t.NumFields())
+		for i, f := range t.Fields() {
+			fields[i] = arrow.Field{Name: f.Name, Type: plainType(f.Type), Nullable: true}
+		}
+		return arrow.StructOf(fields...)
+	case *arrow.MapType, *arrow.ListType, *arrow.LargeListType, *arrow.FixedSizeListType:
+		return arrow.ListOf(plainType(t.(arrow.ListLikeType).Elem()))
 	}
 	return t
 }
@@ -124,17 +132,21 @@ func (b *Builder) copyRows(a arrow.Array, from, to int, most *uint64) error {
 			b.Null()
 			continue
 		}
-		if err = put(r); err == nil && uint64(len(b.text)) > *most {
+		if err = put(r); err == nil && uint64(b.TextBytes()) > *most {
 			err = fmt.Errorf("%w: %d rows take too much memory as columns: write smaller batches", ErrLimit, to-from)
 		}
 	}
-	*most -= min(*most, uint64(len(b.text)))
+	*most -= min(*most, uint64(b.TextBytes()))
 	return err
 }
 
 // copier adds a value of an array.
 func (b *Builder) copier(a arrow.Array) (func(row int) error, error) {
 	switch a := a.(type) {
+	case array.ListLike:
+		return b.copyList(a)
+	case *array.Struct:
+		return b.copyStruct(a)
 	case *array.Boolean:
 		return func(r int) error { b.Bool(a.Value(r)); return nil }, nil
 	case *array.Dictionary:
@@ -275,7 +287,7 @@ func (m *messages) next() error {
 		if !ok {
 			return errors.New("it has no schema")
 		}
-		if err := checkFlat(schema); err != nil {
+		if err := checkFields(schema); err != nil {
 			return err
 		}
 	}

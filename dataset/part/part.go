@@ -68,10 +68,10 @@ func (p *Part) readSchema() error {
 			continue
 		}
 		bt, ok := p.frame.dictionaries[id]
-		if !ok || len(bt.nulls) != 1 {
+		if !ok || len(bt.nodes) != 1 {
 			return fmt.Errorf("column %q has no dictionary, or one of several columns", p.Columns[c].Name)
 		}
-		a, err := p.values(c, &bt, arrow.BinaryTypes.String, bt.nulls[0], p.places[3*c:])
+		a, err := p.values(c, &bt, arrow.BinaryTypes.String, p.places[3*c:])
 		if err == nil {
 			err = array.ValidateFull(a)
 		}
@@ -86,20 +86,17 @@ func (p *Part) readSchema() error {
 // readChunk makes the arrays of a chunk, which are views of the file, and says where their buffers are: three for each column, the
 // last one of text only.
 func (p *Part) readChunk(bt batch) (arrow.RecordBatch, []span, error) {
-	if len(bt.nulls) != len(p.Columns) {
-		return nil, nil, fmt.Errorf("it has %d columns, the schema %d", len(bt.nulls), len(p.Columns))
-	}
 	places := make([]span, 3*len(p.Columns))
 	columns := make([]arrow.Array, len(p.Columns))
 	for c, f := range p.schema.Fields() {
-		a, err := p.values(c, &bt, f.Type, bt.nulls[c], places[3*c:])
+		a, err := p.values(c, &bt, f.Type, places[3*c:])
 		if err != nil {
 			return nil, nil, fmt.Errorf("column %q: %w", f.Name, err)
 		}
 		columns[c] = a
 	}
-	if bt.rows == 0 || len(bt.spans) != 0 {
-		return nil, nil, fmt.Errorf("it has %d rows, and %d buffers that are of no column", bt.rows, len(bt.spans))
+	if bt.rows == 0 || len(bt.spans) != 0 || len(bt.nodes) != 0 {
+		return nil, nil, fmt.Errorf("it has %d rows, and %d columns and %d buffers that are none of the schema's", bt.rows, len(bt.nodes), len(bt.spans))
 	}
 	return array.NewRecordBatch(p.schema, columns, int64(bt.rows)), places, nil
 }
@@ -128,22 +125,23 @@ func (p *Part) checkChunk(bt batch) error {
 }
 
 // values makes a column's array of a batch, and notes where its buffers are.
-func (p *Part) values(c int, bt *batch, t arrow.DataType, nulls int64, places []span) (arrow.Array, error) {
-	n := 2
-	if arrow.IsBaseBinary(t.ID()) {
-		n = 3
+func (p *Part) values(c int, bt *batch, t arrow.DataType, places []span) (arrow.Array, error) {
+	has, err := bt.takeNode()
+	if err == nil && has.length != int64(bt.rows) {
+		err = fmt.Errorf("it has %d values, %d rows", has.length, bt.rows)
 	}
-	spans, err := bt.take(n)
+	if err != nil {
+		return nil, err
+	}
+	if t.ID() == arrow.LIST || t.ID() == arrow.STRUCT {
+		return p.nested(bt, t, has, places)
+	}
+	nulls := has.nulls
+	spans, err := bt.takeSpans(t, has)
 	if err != nil {
 		return nil, err
 	}
 	copy(places, spans)
-	if nulls < 0 || nulls > int64(bt.rows) || nulls > 0 && spans[0].size == 0 {
-		return nil, fmt.Errorf("%d of %d values are missing, and it does not say which", nulls, bt.rows)
-	}
-	if bt.rows > 0 && spans[1].size == 0 { // the Arrow library lets bits be missing
-		return nil, fmt.Errorf("its values are not there")
-	}
 	if nulls == 0 {
 		places[0] = span{}
 	}
@@ -180,14 +178,22 @@ func (p *Part) Chunk(i int) arrow.RecordBatch {
 
 // checkColumn finds what a column of a chunk must not have.
 func checkColumn(a arrow.Array) error {
-	if err := array.ValidateFull(a); err != nil {
+	if err := array.ValidateFull(a); err != nil { // what is within it too
 		return err
 	}
+	return checkValues(a)
+}
+
+func checkValues(a arrow.Array) error {
 	switch a := a.(type) {
 	case *array.Dictionary:
 		return checkNumbers(a)
 	case *array.String:
 		return checkText(a)
+	case *array.List:
+		return checkList(a)
+	case *array.Struct:
+		return checkStruct(a)
 	}
 	return checkZeros(a)
 }

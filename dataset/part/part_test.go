@@ -288,10 +288,10 @@ func TestSchemaThatLoops(t *testing.T) {
 	b := raw(t, arrow.Field{Name: "l", Type: list.Type(), Nullable: true}, list.NewArray())
 	foot := b[len(b)-fileTail-int(binary.LittleEndian.Uint32(b[len(b)-fileTail:])):]
 	looped(foot, flatbuffers.Table{Bytes: foot, Pos: flatbuffers.GetUOffsetT(foot)}, 1)
-	if _, err := Open(b); !errors.Is(err, ErrPart) || !strings.Contains(err.Error(), "columns within it") {
+	if _, err := Open(b); !errors.Is(err, ErrPart) || !strings.Contains(err.Error(), "8 deep within each other") {
 		t.Error(err)
 	}
-	if _, err := OpenFile(bytes.NewReader(b)); !errors.Is(err, ErrPart) || !strings.Contains(err.Error(), "columns within it") {
+	if _, err := OpenFile(bytes.NewReader(b)); !errors.Is(err, ErrPart) || !strings.Contains(err.Error(), "8 deep within each other") {
 		t.Error(err)
 	}
 	var out bytes.Buffer
@@ -300,7 +300,7 @@ func TestSchemaThatLoops(t *testing.T) {
 	}
 	message := out.Bytes()[messagePrefix:]
 	looped(message, flatbuffers.Table{Bytes: message, Pos: flatbuffers.GetUOffsetT(message)}, 2)
-	if _, err := ParseSchema(base64.StdEncoding.EncodeToString(out.Bytes())); !errors.Is(err, ErrPart) || !strings.Contains(err.Error(), "columns within it") {
+	if _, err := ParseSchema(base64.StdEncoding.EncodeToString(out.Bytes())); !errors.Is(err, ErrPart) || !strings.Contains(err.Error(), "8 deep within each other") {
 		t.Error(err)
 	}
 }
@@ -310,6 +310,7 @@ func FuzzRead(f *testing.F) {
 	part := written(f, 9)
 	f.Add(part)
 	f.Add(part[8:]) // a stream, with a footer behind it
+	f.Add(writtenNested(f, 9))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if file, err := OpenFile(bytes.NewReader(b)); err == nil {
 			for i := range 4 {
@@ -347,6 +348,7 @@ func FuzzRead(f *testing.F) {
 
 func FuzzOpen(f *testing.F) {
 	f.Add(written(f, 9))
+	f.Add(writtenNested(f, 9))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, err := Open(b)
 		if err != nil {

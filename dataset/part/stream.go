@@ -75,7 +75,7 @@ func checkFooter(at ipc.ReadAtSeeker) error {
 	if !ok {
 		return fmt.Errorf("it has no schema")
 	}
-	if err := checkFlat(schema); err != nil {
+	if err := checkFields(schema); err != nil {
 		return err
 	}
 	for _, slot := range []int{2, 3} {

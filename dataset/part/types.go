@@ -47,6 +47,10 @@ func ArrowType(t column.Type) arrow.DataType {
 		return &arrow.Decimal128Type{Precision: int32(t.Precision), Scale: int32(t.Scale)}
 	case column.Bytes:
 		return &arrow.FixedSizeBinaryType{ByteWidth: t.Width}
+	case column.List:
+		return arrow.ListOf(ArrowType(t.Fields()[0].Type))
+	case column.Struct:
+		return arrow.StructOf(ArrowSchema(t.Fields()).Fields()...)
 	}
 	return simple[t.ID]
 }
@@ -69,6 +73,25 @@ func ColumnType(t arrow.DataType) (column.Type, error) {
 		out = column.Type{ID: column.Decimal128, Precision: int(t.Precision), Scale: int(t.Scale)}
 	case *arrow.FixedSizeBinaryType:
 		out = column.Type{ID: column.Bytes, Width: t.ByteWidth}
+	case *arrow.ListType:
+		of, err := ColumnType(t.Elem())
+		if err != nil {
+			return out, err
+		}
+		out = column.ListOf(of)
+	case *arrow.StructType:
+		var fields column.Schema
+		for _, f := range t.Fields() {
+			of, err := ColumnType(f.Type)
+			if err != nil {
+				return out, fmt.Errorf("field %q: %w", f.Name, err)
+			}
+			fields = append(fields, column.Column{Name: f.Name, Type: of})
+		}
+		if err := fields.Validate(); err != nil {
+			return out, err
+		}
+		out = column.StructOf(fields)
 	default:
 		for id, a := range simple {
 			if arrow.TypeEqual(a, t) {
@@ -117,7 +140,7 @@ func ParseSchema(text string) (s *arrow.Schema, err error) {
 	message := flatbuffers.Table{Bytes: b[messagePrefix:], Pos: flatbuffers.GetUOffsetT(b[messagePrefix:])}
 	if fields, ok := table(message, 2); !ok || binary.LittleEndian.Uint32(b) != math.MaxUint32 {
 		return nil, fmt.Errorf("%w: it begins with no schema", ErrPart)
-	} else if err := checkFlat(fields); err != nil {
+	} else if err := checkFields(fields); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPart, err)
 	}
 	r, err := ipc.NewReader(bytes.NewReader(b))

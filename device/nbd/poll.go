@@ -12,6 +12,8 @@ import (
 const (
 	// epollEvery is how many looks at the client that spoke last go to one at the others.
 	epollEvery = 16
+	// flyingEvery is how many polls go to one look at sockets while commands are under way: a look is a system call, and their ends come by memory.
+	flyingEvery = 8
 	// ageEvery is how often the leader looks for clients that do not read.
 	ageEvery = int64(time.Second)
 )
@@ -54,6 +56,12 @@ func (s *Server) meet() {
 
 // listen receives requests.
 func (s *Server) listen() (n int) {
+	if s.flying > 0 && s.alone < epollEvery {
+		if s.passed++; s.passed < flyingEvery {
+			return 0
+		}
+	}
+	s.passed = 0
 	if c := s.hot; c != nil && s.alone < epollEvery {
 		s.alone++
 		if c.receive() {

@@ -87,6 +87,7 @@ type leading struct {
 	answers []*conn
 	hot     *conn // spoke last: it is asked before epoll is
 	alone   int   // times that it was since
+	passed  int   // polls without a look at sockets
 	nextAge int64 // when the leader looks for clients that do not read
 }
 

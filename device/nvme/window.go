@@ -148,10 +148,13 @@ func (o *op) hold(addr, n uint64, need fabric.Rights) (p *pinned, off uint64, st
 		}
 	}
 	var mem []byte
-	if w.mapped() {
+	switch {
+	case w.mapped():
 		if mem = w.pin(need); mem == nil {
 			return nil, 0, StatusTransfer
 		}
+	case w.Remote.Key().Rights&need != need: // what is posted is not answered, so nobody would hear that its owner refuses it
+		return nil, 0, StatusTransfer
 	}
 	w.users++
 	o.pins = append(o.pins, pinned{w, mem, need})

@@ -45,7 +45,8 @@ type Config struct {
 	// Open makes a device for a guest.
 	Open func(Signal) (Device, error)
 	Log  *slog.Logger
-	// Lost says why there is nothing to serve any more; nil: there is. A guest that has the device keeps it until it leaves.
+	// Over is closed when there is nothing to serve any more, and Lost says why then; nil: there always is. A guest that has the device keeps it until it leaves.
+	Over <-chan struct{}
 	Lost func() error
 	// WaitTime bounds each wait for a device's Unmap and Reset; 0: a minute.
 	WaitTime time.Duration
@@ -94,39 +95,70 @@ func Listen(path string) (*net.UnixListener, error) {
 
 // Serve accepts guests, one after the other, until Close, or until there is nothing to serve; its error is returned then.
 func (s *Server) Serve(l *net.UnixListener) error {
-	defer l.Close()
+	var watch sync.WaitGroup
+	served := make(chan struct{})
+	defer func() {
+		close(served)
+		l.Close()
+		watch.Wait()
+	}()
+	watch.Go(func() {
+		if s.idle(served) {
+			l.Close()
+		}
+	})
 	for {
-		l.SetDeadline(time.Now().Add(lookEvery))
 		c, err := l.AcceptUnix()
 		switch {
 		case err == nil:
 			s.begin(c)
 		case s.ctx.Err() != nil:
 			return nil
-		case !errors.Is(err, os.ErrDeadlineExceeded):
+		case s.isOver():
+			return s.cfg.Lost()
+		default:
 			return fmt.Errorf("vfio-user: %w", err)
-		}
-		if err := s.lost(); err != nil {
-			return err
 		}
 	}
 }
 
-const (
-	// lookEvery is how soon Serve notices that there is nothing to serve.
-	lookEvery = 100 * time.Millisecond
-	// leaveTime is how long a guest waits that comes while another has the device: that one may be about to leave.
-	leaveTime = 2 * time.Second
-)
+// leaveTime is how long a guest waits that comes while another has the device: that one may be about to leave.
+const leaveTime = 2 * time.Second
 
-// lost says why Serve is to end; nil: it is not.
-func (s *Server) lost() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.conn != nil || s.cfg.Lost == nil {
-		return nil
+// isOver reports whether there is nothing to serve any more.
+func (s *Server) isOver() bool {
+	select {
+	case <-s.cfg.Over:
+		return true
+	default:
+		return false
 	}
-	return s.cfg.Lost()
+}
+
+// idle waits until no guest is to be accepted any more: there is nothing to serve, and the last has left, or Close was called. False: Serve has ended before.
+func (s *Server) idle(served <-chan struct{}) bool {
+	over := s.cfg.Over
+	for {
+		select {
+		case <-over:
+		case <-s.ctx.Done():
+			return true
+		case <-served:
+			return false
+		}
+		over = nil
+		s.mu.Lock()
+		gone := s.gone
+		if s.conn == nil {
+			s.over = true
+		}
+		left := s.over
+		s.mu.Unlock()
+		if left {
+			return true
+		}
+		over = gone
+	}
 }
 
 // begin serves a connection, unless there is one.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -425,6 +426,49 @@ func TestOneGuest(t *testing.T) {
 	}
 	first.c.Close()
 	r.connect()
+}
+
+// TestOver: a server with nothing to serve any more ends with the reason, at once where there is no guest, and else when that has left; meanwhile no other comes.
+func TestOver(t *testing.T) {
+	for _, guests := range []int{0, 1} {
+		t.Run(fmt.Sprint(guests), func(t *testing.T) {
+			r := &rig{t: t, path: filepath.Join(t.TempDir(), "s"), devs: make(chan *toy, 64)}
+			l, err := Listen(r.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			over, lost := make(chan struct{}), errors.New("the lender is lost")
+			s := New(Config{Identity: identity, Log: slog.New(slog.DiscardHandler), Over: over, Lost: func() error { return lost }, Open: func(raise Signal) (Device, error) {
+				d := &toy{closed: make(chan struct{}), raise: raise}
+				r.devs <- d
+				return d, nil
+			}})
+			ended := make(chan error, 1)
+			go func() { ended <- s.Serve(l) }()
+			t.Cleanup(s.Close)
+			if guests > 0 {
+				k := r.connect()
+				close(over)
+				k.must(cmdDeviceInfo, make([]byte, 16)) // it has the device still
+				select {
+				case err := <-ended:
+					t.Errorf("it ends while a guest has the device: %v", err)
+				default:
+				}
+				k.c.Close()
+			} else {
+				close(over)
+			}
+			select {
+			case err := <-ended:
+				if err != lost {
+					t.Errorf("it ends with %v", err)
+				}
+			case <-time.After(patience):
+				t.Error("it goes on")
+			}
+		})
+	}
 }
 
 // FuzzMessages: whatever a client sends, the server goes on serving others.

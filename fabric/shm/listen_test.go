@@ -171,6 +171,71 @@ func TestDialErrors(t *testing.T) {
 	}
 }
 
+// TestCrowdOfDiallers: beside 400 that say nothing and 200 that say a byte now and then, and come again when they are ended, who says something is served, though there
+// are fewer places than that, and all are of one process.
+func TestCrowdOfDiallers(t *testing.T) {
+	const silent, slow = 400, 200
+	tr := newTransport(t, Config{})
+	addr := uniqueName()
+	_, err := tr.Listen(addr, func(p fabric.Pending) {
+		_, _ = io.Copy(p, p)
+		p.Close()
+	})
+	must(t, err)
+	ctx, leave := context.WithCancel(t.Context())
+	var crowd sync.WaitGroup
+	came := make(chan struct{}, silent+slow)
+	for i := range silent + slow {
+		crowd.Go(func() {
+			var once sync.Once
+			for ctx.Err() == nil {
+				c, err := (&net.Dialer{}).DialContext(ctx, "unix", addr)
+				once.Do(func() { came <- struct{}{} })
+				if err != nil { // its queue is full
+					time.Sleep(10 * time.Millisecond)
+					continue
+				}
+				stop := context.AfterFunc(ctx, func() { c.Close() })
+				for b := make([]byte, 1); err == nil; {
+					if i < slow {
+						_, err = c.Write(b)
+					}
+					if err == nil {
+						_, err = c.Read(b)
+					}
+					time.Sleep(time.Duration(min(i, slow)) * time.Millisecond)
+				}
+				stop()
+				c.Close()
+			}
+		})
+	}
+	for range silent + slow {
+		<-came
+	}
+	for range 3 {
+		for end := time.Now().Add(patience); ; { // on a busy machine it may be taken for one of them at first
+			c, err := net.Dial("unix", addr)
+			buf := make([]byte, 5)
+			if err == nil {
+				_ = c.SetDeadline(end)
+				if _, err = c.Write([]byte("hello")); err == nil {
+					_, err = io.ReadFull(c, buf)
+				}
+				c.Close()
+			}
+			if err == nil && string(buf) == "hello" {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("beside the crowd: %q, %v", buf, err)
+			}
+		}
+	}
+	leave()
+	crowd.Wait()
+}
+
 // TestDialWaitsForAPlace dials a socket that accepts nobody until its queue is full.
 func TestDialWaitsForAPlace(t *testing.T) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -3,6 +3,10 @@ package abi
 // PieceBytes is the most that an engine has its Host get or put at once: a millisecond, or a few where each page is touched for the first time.
 const PieceBytes = 4 << 20
 
+// LongCopy is how many bytes a host call copies at most on the goroutine that drives the fabric: before it copies more, an engine asks its Host (Tick), so that
+// another one drives.
+const LongCopy = 64 << 10
+
 // Pieces has a host call that moves mem, from or to offset of a window, carried out in pieces; pay is asked before each. The last piece comes first: if all of it
 // lies in the window the others do too, so a call that is refused has moved nothing.
 func Pieces(offset uint64, mem []byte, pay func(n int) error, move func(offset uint64, piece []byte) Status) (Status, error) {

@@ -284,6 +284,16 @@ func TestCopiesAreCharged(t *testing.T) {
 	}
 }
 
+// TestLongCopiesGiveWay: before each copy that takes a while, others get the fabric to drive.
+func TestLongCopiesGiveWay(t *testing.T) {
+	in := acquire(t, bind(t, load(t, newEngine(t, Config{}), abi.Limits{RunTime: time.Minute}), "alice"))
+	defer in.Release()
+	h := &fakeHost{}
+	if _, err := in.Run(order{op: 56}.payload(), nil, h); err != nil || h.gets != 100 || h.ticks.Load() < 100 {
+		t.Errorf("%d copies of 100 KiB, and %d looks: %v", h.gets, h.ticks.Load(), err)
+	}
+}
+
 // TestLimits: what is beyond a limit is refused, and the host hears which.
 func TestLimits(t *testing.T) {
 	p := load(t, newEngine(t, Config{}), abi.Limits{PayloadBytes: 100, ReplyBytes: 1000, Forks: 1, LogBytes: 3})

@@ -44,6 +44,8 @@ type Config struct {
 	MaxWorkers int
 	// MemoryBytes bounds their statics, stacks, payloads and scratch together. 0: DefaultMemoryBytes.
 	MemoryBytes uint64
+	// CodeBytes bounds the code of all programs together, of which one principal has at most three quarters. 0: DefaultCodeBytes.
+	CodeBytes uint64
 	// Defaults are the limits of a function that names none; zero fields: abi.DefaultLimits.
 	Defaults abi.Limits
 	// Ceilings are the highest limits a function can have; zero fields: abi.DefaultCeilings.
@@ -60,6 +62,7 @@ const (
 	maxMaxWorkers     = 1 << 12
 	// DefaultMemoryBytes is as wasm's.
 	DefaultMemoryBytes = 4 << 30
+	DefaultCodeBytes   = 1 << 30
 	// DefaultStartTime is a thousand times what it takes on an idle machine.
 	DefaultStartTime = 10 * time.Second
 )
@@ -94,6 +97,9 @@ func (c Config) filled() (Config, error) {
 		return c, errors.New("native: a negative RunTime")
 	}
 	one := fixedBytes(c.Ceilings.HeapBytes, c.Ceilings.PayloadBytes) + pages(c.Ceilings.ScratchBytes)
+	if c.CodeBytes == 0 {
+		c.CodeBytes = DefaultCodeBytes
+	}
 	if c.MemoryBytes == 0 {
 		c.MemoryBytes = max(DefaultMemoryBytes, one)
 	}

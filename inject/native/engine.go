@@ -54,7 +54,7 @@ func New(config Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{config: config, nursery: newNursery(config), loaded: room.NewCode("native", maxPrograms, maxCodeBytes),
+	e := &Engine{config: config, nursery: newNursery(config), loaded: room.NewCode("native", maxPrograms, config.CodeBytes),
 		room: room.New(room.Config{Instances: config.MaxWorkers, Bytes: config.MemoryBytes, Noun: "workers", Busy: ErrBusy, Closed: ErrClosed})}
 	for _, c := range abi.Calls() {
 		e.calls = append(e.calls, hostCall{c, carried(c.Name)})

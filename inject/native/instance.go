@@ -263,8 +263,6 @@ const (
 	// holds is how many times its run time a run may hold its worker: one that sleeps uses no processor time, and one that shares
 	// its processor with others has to wait for it.
 	holds = 10
-	// longCopy is how many bytes a host call copies, at least, for which others get the fabric to drive first.
-	longCopy = 1 << 20
 	// copyRate is how many bytes a host call copies in a nanosecond, for what a run is charged: memory that is in no cache.
 	copyRate = 8
 	// callTime is what a host call is charged that the node answers: two hand-overs and the call.
@@ -274,7 +272,7 @@ const (
 // copies charges a run for bytes that a host call is about to copy: it is the node's processor time, and its own by right.
 func (in *instance) copies(n int) error {
 	in.slice.spent += time.Duration(n / copyRate)
-	if n < longCopy {
+	if n <= abi.LongCopy {
 		return nil
 	}
 	return in.tick()

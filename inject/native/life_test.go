@@ -392,7 +392,7 @@ func TestLoadedBounded(t *testing.T) {
 	if programs != 1 || bytes < uint64(len(first.(*program).image.Bytes)) {
 		t.Errorf("one is charged as %d with %d bytes", programs, bytes)
 	}
-	hers := share.Of(uint64(maxCodeBytes)) - 2*bytes + 1
+	hers := share.Of(uint64(DefaultCodeBytes)) - 2*bytes + 1
 	if err := e.loaded.Admit("ada", hers); err != nil {
 		t.Fatal(err)
 	}

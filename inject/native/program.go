@@ -116,10 +116,7 @@ func (p *program) codeBytes() uint64 {
 	return n + pages(n) + uint64(p.object.Bytes())
 }
 
-const (
-	maxPrograms  = 4096    // each has a descriptor of the process's
-	maxCodeBytes = 1 << 30 // of all programs together
-)
+const maxPrograms = 4096 // each has a descriptor of the process's
 
 // Close gives the program up; its code goes when its last bound has.
 func (p *program) Close() {

@@ -50,7 +50,7 @@ func (c *Code) room(there, most loaded, more uint64, whose string, busy error) e
 	case there.programs >= most.programs:
 		return fmt.Errorf("%s: %d programs are loaded%s, as many as may be; unload some: %w", c.engine, there.programs, whose, busy)
 	case there.bytes+more > most.bytes:
-		return fmt.Errorf("%s: the code of %d programs%s takes %d bytes, and this one's %d more, of %d; unload some: %w", c.engine, there.programs, whose, there.bytes, more, most.bytes, busy)
+		return fmt.Errorf("%s: the code of %d programs%s takes %d bytes, and this one's %d more, of %d; unload some, or raise CodeBytes: %w", c.engine, there.programs, whose, there.bytes, more, most.bytes, busy)
 	}
 	return nil
 }

@@ -81,3 +81,13 @@ func TestDeadlineOfMany(t *testing.T) {
 		t.Errorf("it ended with %v", err)
 	}
 }
+
+// TestDeadlineOfNobody: an error that can name neither branches nor elements says what is known, and has no empty list.
+func TestDeadlineOfNobody(t *testing.T) {
+	for _, e := range []*travel.DeadlineError{{Pending: 2}, {Pending: 2, Elements: []string{"a"}}, {Pending: 2, Named: []uint64{7}}} {
+		text := e.Error()
+		if strings.Contains(text, "[]") || strings.HasSuffix(text, "ended") || !strings.Contains(text, "they were at a") && !strings.Contains(text, "no element that is connected") {
+			t.Errorf("%+v: it says %q", e, text)
+		}
+	}
+}

@@ -461,6 +461,9 @@ func (c *Core) deadlineError(f *future) error {
 			e.More++
 		}
 	}
+	if len(e.Elements) == 0 { // nobody else has one: it was not sent, or what was reported of it is incomplete
+		e.Elements = append(e.Elements, c.cfg.Name)
+	}
 	return e
 }
 

@@ -48,13 +48,14 @@ const (
 	// DefaultMemoryBytes holds about 190 instances with the default limits of functions that do not recur, with all their scratch.
 	DefaultMemoryBytes = 4 << 30
 	minCacheBytes      = 1 << 20
-	// DefaultCodeBytes is as native code's; it holds the largest module twice over, in both its forms.
+	// DefaultCodeBytes is as native code's; a compiler process makes at most 64 MiB (compiler.MaxBytes) of one module in one of its forms.
 	DefaultCodeBytes = 1 << 30
 	maxVariants      = 1 << 16 // a function has two at most
-	// machinePerByte is what is charged for a byte of instrumented code: 1 to 8 were seen.
-	machinePerByte = 8
-	// DefaultCompileTime is three times what the worst functions take that the limits on modules let through.
-	DefaultCompileTime = 5 * time.Second
+	// machinePerByte is what is charged for a byte of instrumented code before it is compiled in this process: conversions of floats, one byte each, make 104.
+	machinePerByte = 128
+	// DefaultCompileTime is what the worst functions take that are bombs for the compiler by the shape of their code and that the limits on modules let through; a megabyte of
+	// ordinary code takes as long.
+	DefaultCompileTime = 1500 * time.Millisecond
 )
 
 // Validate says what is wrong with c.

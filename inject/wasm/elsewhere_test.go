@@ -21,6 +21,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/internal/compiler"
 	"github.com/wherry-fabric/wherry/internal/jail"
+	"github.com/wherry-fabric/wherry/internal/wasmcode"
 )
 
 // compilerMark makes this test program a compiler process.
@@ -130,7 +131,7 @@ func TestElsewhere(t *testing.T) {
 				}
 			}
 			got := e.Stats()
-			got.Stats = want.Stats
+			got.Stats, got.CodeBytes = want.Stats, 0
 			if got != want {
 				t.Errorf("%s, round %d: %+v, want %+v", what, round, got, want)
 			}
@@ -220,7 +221,7 @@ func TestElsewhereMissing(t *testing.T) {
 
 // TestMachineCodeIsCharged: machine code takes memory of whom it was made for, up to a share; it is given back when the function goes.
 func TestMachineCodeIsCharged(t *testing.T) {
-	e := newEngine(t, Config{CodeBytes: 6 << 20})
+	e := newEngine(t, Config{CodeBytes: 96 << 20})
 	small := compile(t, e, "lab", abi.Limits{})
 	value(t, bind(t, small, "alice"), order{op: 12})
 	_, before := e.machine.Usage()
@@ -258,6 +259,45 @@ func TestMachineCodeIsCharged(t *testing.T) {
 	}
 	if err := hers[made].Prepare(t.Context()); err != nil {
 		t.Errorf("after one was closed: %v", err)
+	}
+}
+
+// converting is a module of functions that convert a number from float to integer and back: a byte each, which becomes a hundred and more of machine code.
+func converting(functions, conversions int) []byte {
+	const i32 = byte(wasmcode.I32)
+	section := func(id byte, body ...byte) []byte { return append(leb([]byte{id}, uint32(len(body))), body...) }
+	index, bodies := leb(nil, uint32(functions)), leb(nil, uint32(functions))
+	for range functions {
+		body := cat([]byte{0, 0x20, 0, 0xad}, bytes.Repeat([]byte{0xba, 0xb1}, conversions), []byte{0x1a}, num(0), []byte{0x0b})
+		bodies = append(leb(bodies, uint32(len(body))), body...)
+		index = append(index, 0)
+	}
+	entry := append([]byte{1, byte(len(abi.Entry))}, abi.Entry...)
+	return cat([]byte("\x00asm\x01\x00\x00\x00"), section(1, 1, 0x60, 2, i32, i32, 1, i32), section(3, index...), section(5, 1, 0, 1),
+		section(7, append(entry, 0, 0)...), section(10, bodies...))
+}
+
+// TestMachineCodeIsChargedWhole: whatever a function compiles to, here or in a process, is charged, also where a byte of it becomes a hundred.
+func TestMachineCodeIsChargedWhole(t *testing.T) {
+	for what, wasm := range map[string][]byte{"here": converting(4, 500), "in a process": converting(8, 2000)} {
+		e := newEngine(t, Config{CacheDir: t.TempDir(), Compiler: compilerThat("well")})
+		p, err := e.Compile(t.Context(), sha256.Sum256(wasm), 1, wasm, abi.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		if err := bind(t, p, "mallory").Prepare(t.Context()); err != nil {
+			t.Fatal(what, err)
+		}
+		_, charged := e.machine.Usage()
+		if s := e.Stats(); s.Compiled != 1 || (s.Elsewhere == 1) != (what == "in a process") {
+			t.Errorf("%s: %+v", what, s)
+		}
+		e.cache.Close() // it has written what was made
+		const aside = 1 << 10
+		if made := uint64(e.Disk().Bytes); charged+aside < made || made < 50*uint64(len(wasm)) {
+			t.Errorf("%s: %d bytes of machine code, of %d of wasm, are charged with %d", what, made, len(wasm), charged)
+		}
 	}
 }
 

@@ -49,6 +49,7 @@ type Stats struct {
 	CacheHits     uint64 // variants whose machine code came from disk
 	CacheMisses   uint64 // variants that were looked for on disk and not found, or not usable
 	CacheEvicted  uint64 // files removed to keep the directory below its limit
+	CodeBytes     uint64 // of machine code, as it is charged
 	CacheRejected uint64 // cached files that were damaged or of another version, and removed
 	room.Stats           // of instances
 }
@@ -134,6 +135,7 @@ func (e *Engine) Stats() Stats {
 	defer e.mu.Unlock()
 	s := e.stats
 	s.Stats = e.room.Stats()
+	_, s.CodeBytes = e.machine.Usage()
 	if e.cache != nil {
 		s.CacheEvicted = e.cache.Evicted()
 	}

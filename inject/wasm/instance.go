@@ -277,9 +277,6 @@ func (in *Instance) waited() {
 	}
 }
 
-// longCopy is how many bytes a host call copies, at least, that gets a slice of its own.
-const longCopy = 64 << 10
-
 // shortCopy is how many bytes cost no more than the host call itself, which fuel is taken for.
 const shortCopy = 256
 
@@ -291,7 +288,7 @@ func (in *Instance) copies(n int) error {
 	if n < shortCopy {
 		return nil
 	}
-	if n <= longCopy {
+	if n <= abi.LongCopy {
 		fuel := int64(in.fuel.Get()) - int64(n/wasmcode.BytesPerUnit)
 		if in.fuel.Set(uint64(fuel)); fuel < 0 {
 			in.tick()

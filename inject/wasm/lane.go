@@ -66,11 +66,14 @@ func (l *lane) close() error {
 }
 
 // machineCode compiles an instrumented module, or takes it from the disk cache: in a compiler process if it can take long and the engine has such.
-// It also says in which lane the result can run.
-func (e *Engine) machineCode(ctx context.Context, principal string, id ID, checkStores, quick bool, code []byte) (*lane, wazero.CompiledModule, error) {
+// It also says in which lane the result can run. What it takes is charged before this process has it: what can be known of it beforehand, or what it is.
+func (e *Engine) machineCode(ctx context.Context, bill *bill, id ID, checkStores, quick bool, code []byte) (*lane, wazero.CompiledModule, error) {
 	key := cacheKey(id, checkStores)
 	if !quick && e.compilers != nil {
-		return e.longCode(ctx, principal, key, code)
+		return e.longCode(ctx, bill, key, code)
+	}
+	if err := bill.set(machinePerByte * uint64(len(code))); err != nil {
+		return nil, nil, err
 	}
 	if e.cache != nil {
 		l := e.lanes[laneLarge]
@@ -90,17 +93,23 @@ func (e *Engine) machineCode(ctx context.Context, principal string, id ID, check
 }
 
 // longCode has a module compiled by another process, unless its code is on disk.
-func (e *Engine) longCode(ctx context.Context, principal, key string, code []byte) (*lane, wazero.CompiledModule, error) {
+func (e *Engine) longCode(ctx context.Context, bill *bill, key string, code []byte) (*lane, wazero.CompiledModule, error) {
 	l := e.lanes[laneLarge]
 	entry, state := e.kept(key)
 	if state == codecache.Good {
+		if err := bill.set(uint64(len(entry.Data))); err != nil {
+			return nil, nil, err
+		}
 		if c, err := l.load(shelf.Code{Name: entry.Name, Data: entry.Data}, code); err == nil {
 			e.count(&e.stats.CacheHits)
 			return l, c, nil
 		}
 		e.reject(key)
 	}
-	made, err := e.compileElsewhere(ctx, principal, code)
+	made, err := e.compileElsewhere(ctx, bill.principal, code)
+	if err == nil {
+		err = bill.set(uint64(len(made.Data)))
+	}
 	if err != nil {
 		return nil, nil, err
 	}

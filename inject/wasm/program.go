@@ -49,8 +49,30 @@ type variant struct {
 	lane *lane
 	code wazero.CompiledModule
 
-	payer   string // who is charged for the code
-	charged uint64
+	bill *bill // for the code; nil without
+}
+
+// bill is what a principal is charged for a variant's code.
+type bill struct {
+	machine   *room.Code
+	principal string
+	bytes     uint64
+}
+
+// set replaces what is charged; 0: nothing is any more.
+func (b *bill) set(bytes uint64) error {
+	if b.bytes > 0 {
+		b.machine.Drop(b.principal, b.bytes)
+	}
+	b.bytes = 0
+	if bytes == 0 {
+		return nil
+	}
+	err := b.machine.Admit(b.principal, bytes)
+	if err == nil {
+		b.bytes = bytes
+	}
+	return err
 }
 
 // take waits for the variant's turn, as long as ctx says.
@@ -134,15 +156,12 @@ func (p *Program) compiled(ctx context.Context, principal string, checkStores bo
 	if err != nil {
 		return nil, &CodeError{err}
 	}
-	bytes := machinePerByte * uint64(len(code))
-	if err := p.engine.machine.Admit(principal, bytes); err != nil {
+	bill := &bill{machine: p.engine.machine, principal: principal}
+	if v.lane, v.code, err = p.engine.machineCode(ctx, bill, p.id, checkStores, p.module.Quick(len(code)), code); err != nil {
+		bill.set(0)
 		return nil, err
 	}
-	if v.lane, v.code, err = p.engine.machineCode(ctx, principal, p.id, checkStores, p.module.Quick(len(code)), code); err != nil {
-		p.engine.machine.Drop(principal, bytes)
-		return nil, err
-	}
-	v.payer, v.charged = principal, bytes
+	v.bill = bill
 	return v, nil
 }
 
@@ -182,7 +201,7 @@ func (p *Program) drop() {
 			// Nothing runs this code any more; closing it cannot fail.
 			_ = v.code.Close(context.Background())
 			v.code = nil
-			p.engine.machine.Drop(v.payer, v.charged)
+			v.bill.set(0)
 		}
 	}
 }

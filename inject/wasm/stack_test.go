@@ -37,25 +37,27 @@ func chain(functions, vectors int) []byte {
 		section(7, append(entry, 0, 0)...), section(10, bodies...))
 }
 
-// TestStackIsCharged: the stack of a function that does not recur, however large its code has it be, is charged like its memory.
+// TestStackIsCharged: the stack of a function that does not recur, however large its code has it be, is charged like its memory, with those that it outgrew.
 func TestStackIsCharged(t *testing.T) {
-	wasm := chain(20, 1000)
-	e := newEngine(t, Config{})
-	p, err := e.Compile(context.Background(), sha256.Sum256(wasm), 1, wasm, abi.Limits{PayloadBytes: 1 << 10})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
-	in := acquire(t, bind(t, p, "alice"))
-	defer in.Release()
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	if st, err := in.Run(&Run{Host: &fakeHost{}}); st != 0 || err != nil {
-		t.Fatal(st, err)
-	}
-	runtime.ReadMemStats(&after)
-	stacks := after.TotalAlloc - before.TotalAlloc // each twice as large as the one before
-	if got := e.Stats().Bytes - ownBytes(p.room); got < stacks/2 {
-		t.Errorf("%d bytes of stack are charged, but it had stacks of %d", got, stacks)
+	for _, c := range []struct{ functions, vectors int }{{1, 4000}, {20, 1000}, {200, 100}, {400, 3}} {
+		wasm := chain(c.functions, c.vectors)
+		e := newEngine(t, Config{})
+		p, err := e.Compile(context.Background(), sha256.Sum256(wasm), 1, wasm, abi.Limits{PayloadBytes: 1 << 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		in := acquire(t, bind(t, p, "alice"))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if st, err := in.Run(&Run{Host: &fakeHost{}}); st != 0 || err != nil {
+			t.Fatal(st, err)
+		}
+		runtime.ReadMemStats(&after)
+		stacks := after.TotalAlloc - before.TotalAlloc // each twice as large as the one before
+		if got := e.Stats().Bytes - ownBytes(p.room); got < stacks {
+			t.Errorf("%+v: %d bytes of stack are charged, but it had stacks of %d", c, got, stacks)
+		}
+		in.Release()
 	}
 }

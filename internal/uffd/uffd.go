@@ -78,15 +78,18 @@ func open() (int, error) {
 	if errno == 0 {
 		return int(fd), nil
 	}
-	dev, err := unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, fmt.Errorf("%w: system call: %w, %s: %w; run as root, or sysctl vm.unprivileged_userfaultfd=1, or give the user %s (chmod, chown)",
+	refused := func(err error) error {
+		return fmt.Errorf("%w: system call: %w, %s: %w; run as root, or sysctl vm.unprivileged_userfaultfd=1, or give the user %s (chmod, chown)",
 			ErrUnsupported, errno, device, err, device)
 	}
+	dev, err := unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, refused(err)
+	}
 	defer unix.Close(dev)
-	made, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(dev), ioctlNew, unix.O_CLOEXEC|unix.O_NONBLOCK)
-	if errno != 0 {
-		return -1, fmt.Errorf("%w: %s: %w", ErrUnsupported, device, errno)
+	made, _, failed := unix.Syscall(unix.SYS_IOCTL, uintptr(dev), ioctlNew, unix.O_CLOEXEC|unix.O_NONBLOCK)
+	if failed != 0 {
+		return -1, refused(failed)
 	}
 	return int(made), nil
 }

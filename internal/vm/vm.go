@@ -352,10 +352,24 @@ func (v *VM) Plug(ctx context.Context, id, bus, socket string) error {
 	return err
 }
 
-// Unplug takes a device back, and waits until the guest has let go of it.
+// busyTime is how long a guest's slot may blink before a device is asked for again: PCIe gives it five seconds.
+const busyTime = 200 * time.Millisecond
+
+// Unplug takes a device back, and waits until the guest has let go of it. While the guest is at another change of the slot, QEMU refuses; it is asked again then.
 func (v *VM) Unplug(ctx context.Context, id string) error {
-	if _, err := v.QMP(ctx, "device_del", map[string]any{"id": id}); err != nil {
-		return err
+	for {
+		_, err := v.QMP(ctx, "device_del", map[string]any{"id": id})
+		if err == nil {
+			break
+		}
+		if !busy(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-time.After(busyTime):
+		}
 	}
 	return v.Await(ctx, func(e Event) bool {
 		var data struct {
@@ -365,6 +379,9 @@ func (v *VM) Unplug(ctx context.Context, id string) error {
 		return e.Event == "DEVICE_DELETED" && data.Device == id
 	})
 }
+
+// busy reports whether QEMU refuses as the guest's slot is being changed.
+func busy(err error) bool { return strings.Contains(err.Error(), "guest is busy") }
 
 // Log is what the guest's console and QEMU have said: the end of it.
 func (v *VM) Log() string {

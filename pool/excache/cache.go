@@ -262,6 +262,9 @@ func (c *Cache) end(s *session) error {
 	s.ended = true
 	err := c.disown(s)
 	c.mu.Unlock()
+	if err != nil {
+		c.disownViews(s)
+	}
 	c.unviewed(s, 0, ^uint64(0))
 	c.mu.Lock()
 	rooms := s.rooms
@@ -303,7 +306,7 @@ func (c *Cache) disown(s *session) error {
 	if c.closed {
 		return nil // it is being killed
 	}
-	return fmt.Errorf("%w any more: process %d closed descriptors that belong to it, by system calls of its own, and goes on: what was remote is a SIGBUS",
+	return fmt.Errorf("%w any more: process %d closed descriptors that belong to it, by system calls of its own, and goes on: what was remote, and what it maps of shares, is a SIGBUS",
 		ErrProgram, s.pid)
 }
 

@@ -457,6 +457,20 @@ func (c *Core) Free(first, n uint32) []effect {
 	return c.out
 }
 
+// Drop takes what is clean of a room away. Nothing else of it is local.
+func (c *Core) Drop(room int) []effect {
+	c.out = c.out[:0]
+	for p, end := uint32(room)*roomPages, uint32(room+1)*roomPages; p < end; p++ {
+		if g := &c.pages[p]; g.state == clean || g.state == blank {
+			s := map2(g.state == clean, remote, zero)
+			c.leave(p)
+			g.state = s
+			c.join(drop, p)
+		}
+	}
+	return c.out
+}
+
 // Lose says that the store of room is gone: what is not local is lost, and what leaves from now on.
 func (c *Core) Lose(room int) {
 	c.gone[room] = true

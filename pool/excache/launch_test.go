@@ -135,6 +135,32 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestNoUserfaultfd: where the kernel gives this process no userfaultfd, neither by the system call nor by the device, a program is refused before it starts, with
+// what to do. The test runs itself with a filter of the kernel's that refuses both.
+func TestNoUserfaultfd(t *testing.T) {
+	const filtered = "WHERRY_TEST_FILTERED"
+	if os.Getenv(filtered) != "" {
+		_, err := Run(Config{LocalBytes: 1 << 20, Store: &testStore{}}, Program{Args: []string{"true"}})
+		if !errors.Is(err, ErrProgram) || !errors.Is(err, uffd.ErrUnsupported) || !strings.Contains(err.Error(), "vm.unprivileged_userfaultfd=1") {
+			t.Error(err)
+		}
+		return
+	}
+	refuse := filepath.Join(t.TempDir(), "refuse")
+	if out, err := exec.Command("gcc", "-O1", "-o", refuse, "testdata/refuse.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(refuse, self, "-test.run=^TestNoUserfaultfd$", "-test.v")
+	cmd.Env = append(os.Environ(), filtered+"=1")
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestNoUserfaultfd") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // TestNothingLeft: processes that ended just before the program are not counted as left behind, though the cache has not heard of it yet.
 func TestNothingLeft(t *testing.T) {
 	ended := exec.Command("true")

@@ -132,6 +132,9 @@ func TestPrograms(t *testing.T) {
 					if s.Saved == before.Saved || s.Fetched == before.Fetched {
 						t.Errorf("nothing went to the store: %+v", s)
 					}
+					if what == "files" && (s.Outside.Direct == before.Outside.Direct || s.Outside.Uring != before.Outside.Uring+2) {
+						t.Errorf("O_DIRECT and io_uring are not counted: %+v", s.Outside)
+					}
 					t.Logf("%+v", s)
 				})
 			}
@@ -157,7 +160,7 @@ func TestEdges(t *testing.T) {
 func TestOtherAllocator(t *testing.T) {
 	r := newRig(t, &testStore{most: 10, mapped: true}, 2<<20)
 	r.preload = ":libjemalloc.so.2"
-	for _, what := range []string{"small", "smallforks"} {
+	for _, what := range []string{"small", "smallforks", "streams"} {
 		if got := r.run(t, r.program, what); got != "ok" {
 			t.Errorf("%s: %s", what, got)
 		}

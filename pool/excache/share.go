@@ -303,7 +303,10 @@ func (c *Cache) loseShare(sh *share, err error) {
 }
 
 // flush puts what was changed of a share into the store, as it is at one moment: writes wait until all is there.
-func (c *Cache) flush(sh *share) error {
+func (c *Cache) flush(sh *share) error { return c.settle(sh, func() {}) }
+
+// settle flushes a share, and calls then before writes go on, when nothing of it is dirty. c.mu is held meanwhile.
+func (c *Cache) settle(sh *share, then func()) error {
 	sh.flushes.Lock()
 	defer sh.flushes.Unlock()
 	c.mu.Lock()
@@ -322,7 +325,42 @@ func (c *Cache) flush(sh *share) error {
 	if sh.lost {
 		err = fmt.Errorf("%w: share %s", ErrLost, sh.Name)
 	}
+	if err == nil {
+		then()
+	}
 	return err
+}
+
+// disownViews makes accesses to what s maps of shares errors, if its process lives on without its descriptors: it would see zeros where a page leaves later. All
+// pages leave, of the other processes' mappings too, who bring them back: no other call takes a page out of one process alone. Of a share that is lost what is local stays.
+func (c *Cache) disownViews(s *session) {
+	c.mu.Lock()
+	views := slices.Clone(s.views)
+	c.mu.Unlock()
+	for _, v := range views {
+		all := func() {
+			for _, r := range v.share.rooms {
+				c.apply(c.core.Drop(r))
+			}
+			v.poison()
+		}
+		if c.settle(v.share, all) != nil {
+			c.mu.Lock()
+			v.poison()
+			c.mu.Unlock()
+		}
+	}
+}
+
+// poison makes accesses to what is not there of a view a SIGBUS, but where the process has something else now.
+func (v *view) poison() {
+	v.s.faults.Protect(v.addr, int(v.size), false)
+	if _, err := v.s.faults.Poison(v.addr, int(v.size)); err == nil {
+		return
+	}
+	for addr := v.addr; addr < v.addr+v.size; addr += PageBytes {
+		v.s.poison(addr, PageBytes)
+	}
 }
 
 // flushAll flushes what may be changed, and tells what could not be.

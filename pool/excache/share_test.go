@@ -222,3 +222,30 @@ func TestSharedLost(t *testing.T) {
 		})
 	}
 }
+
+// TestSharedDescriptorsGone: a process that closes the window's descriptors by system calls of its own gets SIGBUS where it maps a share, also for what was local as
+// it did: that may leave later, and would read as zeros. Who maps the share beside it goes on.
+func TestSharedDescriptorsGone(t *testing.T) {
+	for name, mapped := range map[string]bool{"mapped": true, "fetched": false} {
+		t.Run(name, func(t *testing.T) {
+			r, program := newSharedRig(t, mapped, true)
+			writer, in, out := r.ready(t, program, "holds", "/wherry/work:table")
+			text, err := r.command(program, "hides", "/wherry/work:table").CombinedOutput()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGBUS || len(text) != 0 {
+				t.Errorf("the program ended with %v, %s; want SIGBUS", err, text)
+			}
+			if err := <-r.errs; !errors.Is(err, ErrProgram) {
+				t.Errorf("told: %v", err)
+			}
+			if got := r.output(t, program, "reads", "/wherry/work:table"); got != "ok" {
+				t.Error(got)
+			}
+			in.Close()
+			rest, _ := io.ReadAll(out)
+			if err := writer.Wait(); err != nil {
+				t.Errorf("the writer ended with %v, %s", err, rest)
+			}
+		})
+	}
+}

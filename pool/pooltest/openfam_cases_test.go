@@ -29,8 +29,34 @@ const (
 func famTests() map[string][]famTest {
 	all := famAtomics()
 	maps.Copy(all, famOthers())
+	maps.Copy(all, famNone())
 	all["fam_stat_reg_test_shm"] = all["fam_stat_reg_test"]
 	return all
+}
+
+// famNone are the cases of the programs of which nothing runs, each for its program's reason.
+func famNone() map[string][]famTest {
+	of := func(reason string, names ...string) (out []famTest) {
+		for _, name := range names {
+			out = append(out, famTest{name: name, reason: reason})
+		}
+		return out
+	}
+	return map[string][]famTest{
+		"fam_context_mt_reg_test": of(noContexts, "FamContextOpenCloseMultithreaded", "FamContextOpenCloseMultithreadedStressTest", "FamContextWithIOMt", "FamContextWithIOMtStressTest", "FamContextSimulMt"),
+		"fam_context_reg_test": of(noContexts, "FamContextOpenCloseStressTest", "FamContextOpenCloseWithIOOperation", "FamContextOpenCloseWithIOOperationStressTest",
+			"FamContextSimultaneousOpenCloseStressTest", "FamContextNegativeTest", "FamContextAllDataPathOpsIOTest", "FamContextAllAtomicsIOTest"),
+		"fam_put_get_region_ctx_reg_test":              of(noContexts, "PutGetRegionCtxSuccess"),
+		"fam_put_get_user_desc_reg_test":               of(noBuffers, "PutGetSuccess"),
+		"fam_register_local_buffer_reg_test":           of(noBuffers, "DefaultBufferIO", "LocalBufferIO", "PartiallyOverlappedBufferRegistration"),
+		"fam_runtime_pmi2_abort_reg_test":              of(noRuntime, "PMI2Abort"),
+		"fam_runtime_pmix_abort_reg_test":              of(noRuntime, "PMIxAbort"),
+		"fam_runtime_pmix_reg_test":                    of(noRuntime, "PMIxSuccess"),
+		"fam_scatter_gather_index_user_desc_reg_test":  of(noBuffers, "ScatterGatherIndexBlockSuccess"),
+		"fam_scatter_gather_stride_user_desc_reg_test": of(noBuffers, "ScatterGatherStrideBlockSuccess"),
+		"fam_ops_reg_test":                             of(noInternal, "FamOpsLibfabricInternal.FamUnimplemented", "FamOpsNvmmInternal.FamUnimplemented"),
+		"fam_metadata_reg_test":                        of(noInternal, "RegionSuccess", "RegionFail", "DataitemSuccess", "DataitemFail"),
+	}
 }
 
 // famOthers are the cases of the programs that are not about atomics, threads or interleaved items.

@@ -155,11 +155,11 @@ func TestOpenFAM(t *testing.T) {
 	})
 }
 
-// famPrograms and famAll are how many programs and cases OpenFAM's test/reg-test has, and famNamed how many of the cases are here by their names. All others are
-// of programs of which nothing runs, for its reason.
-const famPrograms, famAll, famNamed = 76, 325, 284
+// famPrograms is how many programs OpenFAM's test/reg-test has, and famNamed how many cases are here by their names. Its cases were once counted as 325; the sources
+// of the programs that do not run, read again, have 28, with which 312 are named. Where the other 13 were counted is not known.
+const famPrograms, famAll, famNamed = 76, 325, 312
 
-// TestOpenFAMList: each program and each case has a check or a reason, once, and the cases of a program that runs have their names.
+// TestOpenFAMList: each program and each case has a check or a reason, once, and the cases of each program have their names.
 func TestOpenFAMList(t *testing.T) {
 	tests, seen, named := famTests(), map[string]bool{}, 0
 	for _, c := range famCases() {
@@ -167,8 +167,8 @@ func TestOpenFAMList(t *testing.T) {
 			t.Errorf("%s stands twice, or with neither a check nor a reason, or both", c.name)
 		}
 		seen[c.name] = true
-		if c.check != nil && len(tests[c.name]) == 0 {
-			t.Errorf("%s runs, and its cases have no names", c.name)
+		if len(tests[c.name]) == 0 {
+			t.Errorf("the cases of %s have no names", c.name)
 		}
 		for _, one := range tests[c.name] {
 			if full := c.name + "/" + one.name; seen[full] || one.reason == "" && one.check == nil && c.check == nil || one.reason != "" && one.check != nil {

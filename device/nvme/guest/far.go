@@ -7,16 +7,12 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/wherry-fabric/wherry/device"
 	"github.com/wherry-fabric/wherry/device/nvme/admin"
 	"github.com/wherry-fabric/wherry/device/nvme/host"
 	"github.com/wherry-fabric/wherry/fabric"
 )
-
-// lookEvery is how soon a guest's controller fails whose lender is lost.
-const lookEvery = 100 * time.Millisecond
 
 // far has the lender serve a guest's queues, in the guest's memory.
 type far struct {
@@ -35,16 +31,11 @@ func newFar(lease *host.Lease, failed func(error)) Server {
 	ctx, stop := context.WithCancel(context.Background())
 	f := &far{lease: lease, stop: stop, keys: map[*fabric.Segment]fabric.Key{}, windows: map[uint32]*fabric.Segment{}, queues: map[uint16]bool{}}
 	f.group.Go(func() {
-		tick := time.NewTicker(lookEvery)
-		defer tick.Stop()
-		for lease.Err() == nil {
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return
-			}
+		select {
+		case <-lease.Over():
+			failed(lease.Err())
+		case <-ctx.Done():
 		}
-		failed(lease.Err())
 	})
 	return Server{f}
 }

@@ -135,6 +135,55 @@ func TestUnmapAgain(t *testing.T) {
 	}
 }
 
+// TestBadAreas: areas that the file does not have, that overlap, that are not whole pages or too many are refused, by errors that say so, and leave nothing open.
+func TestBadAreas(t *testing.T) {
+	q := queues{windows: map[uint32]bool{}}
+	d := open(t, q, func(func(error)) {})
+	const page, base, size = 4096, 1 << 30, 1 << 20
+	if err := d.Map(t.Context(), memfd(t, 0, unix.F_SEAL_SHRINK), 0, base, size, true); err != nil {
+		t.Fatal(err)
+	}
+	for why, bad := range map[string][3]uint64{ // offset, address, size
+		"of a file of":         {4 << 20, 2 << 30, page},
+		"from 4190208":         {4<<20 - page, 2 << 30, 2 * page},
+		"from 184467":          {^uint64(page - 1), 2 << 30, 2 * page},
+		"do not overlap":       {0, base + size - page, 2 * page},
+		"whole pages":          {0, 2<<30 + 512, page},
+		"512 bytes":            {0, 2 << 30, 512},
+		"0 bytes":              {0, 2 << 30, 0},
+		"below 2^52":           {0, 1<<52 - page, 2 * page},
+		"8192 bytes at 0xffff": {0, ^uint64(page - 1), 2 * page},
+	} {
+		fd := memfd(t, 0, unix.F_SEAL_SHRINK)
+		if err := d.Map(t.Context(), fd, bad[0], bad[1], bad[2], true); !errors.Is(err, errPlace) || !strings.Contains(err.Error(), why) {
+			t.Errorf("%d bytes at %#x from %d: %v, want %q", bad[2], bad[1], bad[0], err, why)
+		}
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil {
+			t.Errorf("%s: its descriptor is open still", why)
+		}
+	}
+	if len(q.windows) != 2 { // and the bells
+		t.Errorf("windows %v", q.windows)
+	}
+	fd, n := memfd(t, 0, unix.F_SEAL_SHRINK), 1
+	defer unix.Close(fd)
+	for ; n <= bellWindow; n++ {
+		mine, err := unix.Dup(fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err = d.Map(t.Context(), mine, 0, base+uint64(n)*size, page, true); err != nil {
+			if !errors.Is(err, errPlace) || !strings.Contains(err.Error(), "at most") {
+				t.Errorf("area %d: %v", n+1, err)
+			}
+			break
+		}
+	}
+	if n != bellWindow-1 {
+		t.Errorf("%d areas, want %d", n, bellWindow-1)
+	}
+}
+
 // TestBadMemory: memory that may go away under a load is not mapped.
 func TestBadMemory(t *testing.T) {
 	d := open(t, queues{windows: map[uint32]bool{}}, func(func(error)) {})

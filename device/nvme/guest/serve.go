@@ -31,7 +31,7 @@ func Serve(ctx context.Context, log *slog.Logger, l *net.UnixListener, lease *ho
 		serve = near.serve
 	}
 	cfg := Config{Element: lease.Element(), Log: log, Drive: describe(lease), Serve: serve}
-	s := vfiouser.New(vfiouser.Config{Identity: Identity, Log: log, Lost: lease.Err,
+	s := vfiouser.New(vfiouser.Config{Identity: Identity, Log: log, Over: lease.Over(), Lost: lease.Err,
 		Open: func(signal vfiouser.Signal) (vfiouser.Device, error) { return Open(cfg, signal) }})
 	defer context.AfterFunc(ctx, s.Close)()
 	defer s.Close()

@@ -110,8 +110,8 @@ type Drive struct {
 	data []byte
 
 	dead  atomic.Pointer[error]
-	stop  chan struct{}
-	group sync.WaitGroup
+	ended chan struct{} // closed when dead is set
+	watch watch
 	once  sync.Once
 	gone  error // of Close
 
@@ -166,12 +166,6 @@ func (d *Drive) begin(ctx context.Context) error {
 	} else {
 		q.BufferBytes = uint64(d.cfg.Depth * d.cfg.BufferBytes)
 	}
-	d.slots = make([]slot, d.cfg.Depth)
-	for i := range d.slots {
-		d.slots[i].init(d.cfg.Element)
-		d.free = append(d.free, uint16(d.cfg.Depth-1-i))
-	}
-	d.reaps = make([]Done, 0, d.cfg.Depth)
 	var made device.QueueReply
 	if err := d.ask(ctx, device.CallQueue, q, &made); err != nil {
 		return err
@@ -224,57 +218,21 @@ func (d *Drive) Err() error {
 	return nil
 }
 
+// Over is closed when the Drive is over; Err says why.
+func (d *Drive) Over() <-chan struct{} { return d.ended }
+
 // fail ends all commands.
 func (d *Drive) fail(err error) {
 	err = fmt.Errorf("drive %s, lease %d at %s: %w", d.cfg.Drive, d.lease.ID, d.cfg.Node, err)
 	if !d.dead.CompareAndSwap(nil, &err) {
 		return
 	}
+	close(d.ended)
 	for i := range d.slots {
 		d.slots[i].waiter.Wake()
 	}
 	d.room.Wake()
 	d.reaper.Wake()
-}
-
-// watch notices what neither completions nor the connection tell: that the lease is gone, or the lender does not answer.
-func (d *Drive) watch() {
-	tick := time.NewTicker(d.cfg.LookEvery)
-	defer tick.Stop()
-	var look fabric.Op
-	looking := false
-	var word [4]byte
-	for {
-		select {
-		case <-d.stop:
-			if looking {
-				look.Forget()
-			}
-			return
-		case <-tick.C:
-		}
-		if d.lost() {
-			return
-		}
-		if looking && look.Poll() {
-			if err := look.Wait(context.Background()); err != nil && !errors.Is(err, fabric.ErrBackpressure) { // its registers are revoked
-				d.fail(fmt.Errorf("the lease has ended: %w", err))
-				return
-			}
-			looking = false
-		}
-		if !looking {
-			look, looking = d.regs.StartGet(word[:], 0), true
-		}
-		now := d.cfg.Element.Now()
-		for i := range d.slots {
-			s := &d.slots[i]
-			if state := s.state.Load() & stateMask; (state == pending || state == submitted) && now-s.since.Load() > int64(d.cfg.CommandTime) {
-				d.fail(fmt.Errorf("%w: a command was not completed in %v", ErrTimeout, d.cfg.CommandTime))
-				return
-			}
-		}
-	}
 }
 
 // forget gives up what is being sent from the Drive's memory, which goes. The Drive is dead, so nothing is sent any more.
@@ -289,11 +247,10 @@ func (d *Drive) forget() {
 // Close returns the drive. Commands under way are waited for by the lender; who waits for them here gets ErrClosed.
 func (d *Drive) Close(ctx context.Context) error {
 	d.once.Do(func() {
-		close(d.stop)
-		d.group.Wait()
+		d.gone = d.watch.end(ctx)
 		if d.Err() == nil || d.ep.Err() == nil {
 			if err := d.ask(ctx, device.CallReturn, device.LeaseRequest{Lease: d.lease.ID}, &device.Nothing{}); err != nil && !errors.Is(err, device.ErrNoLease) && d.ep.Err() == nil {
-				d.gone = err
+				d.gone = errors.Join(d.gone, err)
 			}
 		}
 		d.fail(ErrClosed)

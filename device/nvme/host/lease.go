@@ -17,9 +17,14 @@ func Borrow(ctx context.Context, cfg Config) (*Lease, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
 	}
-	d := &Drive{cfg: cfg, stop: make(chan struct{}), phase: true}
+	d := &Drive{cfg: cfg, ended: make(chan struct{}), phase: true, slots: make([]slot, cfg.Depth), reaps: make([]Done, 0, cfg.Depth)}
+	d.watch.d = d
 	d.room.Init(cfg.Element)
 	d.reaper.Init(cfg.Element)
+	for i := range d.slots {
+		d.slots[i].init(cfg.Element)
+		d.free = append(d.free, uint16(cfg.Depth-1-i))
+	}
 	var err error
 	req := device.BorrowRequest{Name: cfg.Drive, Mode: cfg.Mode, Offset: cfg.Offset, Size: cfg.Size}
 	if d.ep, err = cfg.Asker.Ask(ctx, cfg.Node, device.CallBorrow, req, &d.lease); err != nil {
@@ -29,11 +34,13 @@ func Borrow(ctx context.Context, cfg Config) (*Lease, error) {
 	if err == nil {
 		d.regs, err = d.ep.Import(ctx, key)
 	}
+	if err == nil {
+		err = cfg.Element.AddPoller(&d.watch)
+	}
 	if err != nil {
 		d.giveBack(ctx)
 		return nil, fmt.Errorf("drive %s: %w", cfg.Drive, err)
 	}
-	d.group.Go(d.watch)
 	return &Lease{d}, nil
 }
 
@@ -47,17 +54,14 @@ func (d *Drive) giveBack(ctx context.Context) {
 // Open makes a queue, and with it a Drive, whose the lease is from then on. After an error the lease has been returned.
 func (l *Lease) Open(ctx context.Context) (*Drive, error) {
 	d := l.d
-	close(d.stop) // watch looks at what is made now
-	d.group.Wait()
-	d.stop = make(chan struct{})
 	if err := d.begin(ctx); err != nil {
 		d.giveBack(ctx)
+		d.watch.end(context.WithoutCancel(ctx)) // which waits for the leader's next round
 		if d.seg != nil {
 			d.seg.Close()
 		}
 		return nil, fmt.Errorf("drive %s: %w", d.cfg.Drive, err)
 	}
-	d.group.Go(d.watch)
 	return d, nil
 }
 
@@ -81,6 +85,9 @@ func (l *Lease) Mapped() bool { return l.d.regs.Mapped() }
 
 // Err says why the lease is over; nil: it is not.
 func (l *Lease) Err() error { return l.d.Err() }
+
+// Over is closed when the lease is over.
+func (l *Lease) Over() <-chan struct{} { return l.d.ended }
 
 // Close returns the lease, and waits until the lender has let go of everything.
 func (l *Lease) Close(ctx context.Context) error { return l.d.Close(ctx) }

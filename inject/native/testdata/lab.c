@@ -107,6 +107,10 @@ static int32_t messages(const struct order *o, const void *payload)
     case 45: return wherry_reply((const void *)o->a, o->n);
     case 46: return wherry_get(0, 1, 0, (void *)o->a, o->n);
     case 47: for (;;) wherry_row(0, 0, 0);
+    case 56:
+        for (int i = 0; i < 100; i++)
+            wherry_get(0, 1, 0, large, 100 << 10);
+        return 0;
     case 49: for (;;) wherry_get(0, 1, 0, large, sizeof large); /* the node's time, hardly its own */
     case 48: return number(wherry_get(0, 1, 0, (void *)words, 8)); /* its own constants */
     }

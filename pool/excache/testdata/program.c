@@ -147,11 +147,15 @@ static void churns(void) // allocations come and go in several threads
     }
 }
 
+extern int io_uring_queue_init(unsigned, void *, unsigned) __attribute__((weak)); // liburing's, which is refused: pages that the kernel has pinned may leave
+
 static void files(void) // the kernel reads and writes remote memory
 {
     size_t n = 12 * MIB;
     uint64_t *a = malloc(n), *b = malloc(n);
     put(a, n / 8, 6);
+    uint32_t ring[64] = {0};
+    CHECK(syscall(SYS_io_uring_setup, 4, ring) == -1 && errno == ENOSYS && io_uring_queue_init && io_uring_queue_init(4, ring, 0) == -ENOSYS);
     int fd = open("/tmp", O_TMPFILE | O_RDWR | O_DIRECT, 0600);
     CHECK(fd >= 0 && !(fcntl(fd, F_GETFL) & O_DIRECT));
     CHECK(fcntl(fd, F_SETFL, O_DIRECT) == 0 && !(fcntl(fd, F_GETFL) & O_DIRECT));
@@ -417,6 +421,55 @@ static void smallforks(void) // that malloc takes its locks before each fork, an
         pthread_join(t[i], 0);
 }
 
+static void caught(int s, siginfo_t *i, void *c) { (void)s, (void)i, (void)c, _exit(77); }
+
+static void streams(void) // a child whose C library touches memory of the window before the child's own handlers have run: files, keys
+{
+    struct sigaction own = {.sa_sigaction = caught, .sa_flags = SA_SIGINFO | SA_ONSTACK}, is;
+    stack_t stack = {.ss_sp = malloc(100 << 10), .ss_size = 100 << 10};
+    CHECK(inside(stack.ss_sp) && sigaltstack(&stack, 0) == 0);
+    sigset_t segv, mask;
+    sigemptyset(&segv);
+    sigaddset(&segv, SIGSEGV);
+    CHECK(sigaction(SIGSEGV, &own, 0) == 0 && sigprocmask(SIG_BLOCK, &segv, 0) == 0);
+    FILE *f[8];
+    for (int i = 0; i < 8; i++)
+        CHECK((f[i] = fopen("/proc/self/exe", "r")) != 0 && getc(f[i]) == 0177);
+    CHECK(inside(f[0]));
+    for (int i = 0; i < 40; i++) { // the later ones are in an allocation of the thread's
+        pthread_key_t k;
+        CHECK(pthread_key_create(&k, 0) == 0 && pthread_setspecific(k, f) == 0);
+    }
+    pthread_t t[2];
+    for (size_t i = 0; i < 2; i++)
+        pthread_create(t + i, 0, little, (void *)(i + 1));
+    alarm(60); // a deadlock
+    for (int i = 0; i < 20; i++) {
+        int status = 1;
+        pid_t child = fork();
+        if (!child) {
+            sigaction(SIGSEGV, 0, &is);
+            sigprocmask(SIG_BLOCK, 0, &mask);
+            if (is.sa_sigaction != caught || !sigismember(&mask, SIGSEGV))
+                _exit(2);
+            for (int k = 0; k < 8; k++)
+                if (getc(f[k]) != 'E')
+                    _exit(3);
+            if (i == 19) { // its own again
+                sigprocmask(SIG_UNBLOCK, &segv, 0);
+                *(volatile char *)8 = 1;
+            }
+            _exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == (i == 19 ? 77 : 0));
+    }
+    CHECK(sigaction(SIGSEGV, 0, &is) == 0 && is.sa_sigaction == caught && sigprocmask(SIG_BLOCK, 0, &mask) == 0 && sigismember(&mask, SIGSEGV));
+    stop_small = 1;
+    for (int i = 0; i < 2; i++)
+        pthread_join(t[i], 0);
+}
+
 static char *edge(int upper) // where the window begins, or ends
 {
     FILE *f = fopen("/proc/self/maps", "r");
@@ -583,7 +636,7 @@ int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } all[] = {{"sizes", sizes}, {"maps", maps}, {"threads", threads}, {"churn", churns},
         {"files", files}, {"forks", forks}, {"moments", moments}, {"full", full}, {"lose", lose}, {"grows", grows},
-        {"closes", closes}, {"hides", hides}, {"resolves", resolves}, {"handlers", handlers}, {"borders", borders}, {"mistakes", mistakes}, {"within", within}, {"heap", heap}, {"small", small}, {"smallforks", smallforks}};
+        {"closes", closes}, {"hides", hides}, {"resolves", resolves}, {"handlers", handlers}, {"borders", borders}, {"mistakes", mistakes}, {"within", within}, {"heap", heap}, {"small", small}, {"smallforks", smallforks}, {"streams", streams}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (argc == 2 && !strcmp(argv[1], all[i].name)) {
             all[i].run();

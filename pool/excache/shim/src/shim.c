@@ -520,29 +520,21 @@ URING(io_uring_queue_init_mem, (u32 n, void *ring, void *p, void *b, u64 size), 
  * others (the library is linked with -z initfirst), so that those find the memory in place, and take their locks while this one is free. */
 extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *) __attribute__((weak));
 extern int pthread_atfork(void (*)(void), void (*)(void), void (*)(void)) __attribute__((weak));
-static i64 refusal; /* of the fork under way; under the lock */
 static i64 refused; /* the thread whose fork was refused */
 
 static void before_fork(void)
 {
     lock();
-    refusal = window_fork();
+    fork_begins();
 }
 
 static void in_parent(void)
 {
-    i64 thread = CALL0(SYS_gettid), of_it = thread, why = refusal, late = window_parted(!why);
-    if (why || late)
+    i64 thread = CALL0(SYS_gettid), of_it = thread;
+    if (fork_ends())
         __atomic_store_n(&refused, thread, __ATOMIC_RELAXED);
     else
         __atomic_compare_exchange_n(&refused, &of_it, 0, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-}
-
-static void in_child(void)
-{
-    if (refusal)
-        CALL1(SYS_exit_group, 125);
-    window_forked();
 }
 
 /* The window is copied by the handler that runs last, as others take locks that other threads hold while they wait for ours. A handler
@@ -569,9 +561,9 @@ __attribute__((constructor)) static void start(void)
     if (!window_on)
         return;
     if (__register_atfork)
-        __register_atfork(before_fork, in_parent, in_child, 0);
+        __register_atfork(before_fork, in_parent, fork_in_child, 0);
     else if (pthread_atfork)
-        pthread_atfork(before_fork, in_parent, in_child);
+        pthread_atfork(before_fork, in_parent, fork_in_child);
 }
 
 __attribute__((destructor)) static void end(void)

@@ -55,6 +55,11 @@ i64 window_fork(void);
 void window_forked(void);
 i64 window_parted(int forked);
 
+/* What the handlers of a fork do (fork.c), with these three and with the lock held from the first to the second or third. Nonzero: the child got no copy. */
+void fork_begins(void);
+i64 fork_ends(void);
+void fork_in_child(void);
+
 /* Shares: memory that others have too, which programs open by name and map (share.c). Without the lock. */
 /* Opens one as a file that can only be mapped; -ENOENT: it is none. */
 i64 share_open(const char *path, int flags);

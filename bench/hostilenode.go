@@ -1,0 +1,92 @@
+package bench
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/node"
+	"github.com/wherry-fabric/wherry/rpc"
+)
+
+// What hostile functions and neighbours are measured on is a node, with tokens of those that take part.
+
+const (
+	victimMemory = 1 << 30
+	victimPool   = 256 << 20
+)
+
+// principals are who takes part, and what they may do.
+var principals = map[string]cluster.Caps{"node": cluster.CapsAll, "client": cluster.CapsAll &^ cluster.CapMember, "ann": cluster.CapsAll &^ cluster.CapMember, "eve": cluster.CapsAll &^ (cluster.CapMember | cluster.CapAdmin)}
+
+// secretOf is a principal's; there is nothing to be had with it but random numbers.
+func secretOf(name string) []byte {
+	sum := sha256.Sum256([]byte("the secret of " + name))
+	return sum[:]
+}
+
+func tokensOf() (*cluster.Tokens, error) {
+	var list []cluster.Token
+	for name, caps := range principals {
+		list = append(list, cluster.Token{Name: name, Caps: caps, Secret: secretOf(name)})
+	}
+	return cluster.NewTokens(list)
+}
+
+// named is an Auth of such principals.
+type named string
+
+func (n named) Self() (string, []byte) { return string(n), secretOf(string(n)) }
+func (n named) Lookup(name string) ([]byte, fabric.Principal, bool) {
+	return secretOf(name), fabric.Principal{Name: name, Caps: uint32(principals[name])}, true
+}
+func (n named) Anonymous(fabric.PeerCred, bool) (fabric.Principal, bool) {
+	return fabric.Principal{}, false
+}
+
+// long is a call whose handler ends with it.
+var long = rpc.Define("bench.long", rpc.Bytes{}, rpc.Bytes{})
+
+// startNode starts a node that is to suffer.
+func startNode(spec *role) (info serverInfo, s *station, err error) {
+	tokens, err := tokensOf()
+	if err != nil {
+		return info, nil, err
+	}
+	cfg := node.Config{Name: spec.Name, Listen: []string{spec.Listen}, Tokens: tokens, Token: "node", Memory: victimMemory, PoolMemory: victimPool,
+		Policy: spec.Policy.String(), WasmCompiler: spec.WasmCompiler, Schemes: fabric.Schemes{spec.scheme}}
+	if spec.Code.Form != "wasm" {
+		cfg.Native, cfg.Trust = spec.Code.Native, []node.TrustedKey{{Name: "bench", Key: hex.EncodeToString(spec.Code.Trust)}}
+	}
+	n, err := node.New(cfg)
+	if err != nil {
+		return info, nil, err
+	}
+	s = &station{el: n.Element(), rt: n.Runtime(), rpc: n.RPC()}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- n.Run(ctx) }()
+	s.endNode = func() { cancel(); <-ended }
+	s.handleState()
+	if err := echo.Serve(s.rpc, func(_ context.Context, _ *rpc.Call, req []byte) ([]byte, error) { return req, nil }, rpc.Options{}); err != nil {
+		return info, nil, err
+	}
+	err = long.Serve(s.rpc, func(ctx context.Context, _ *rpc.Call, _ []byte) ([]byte, error) {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}, rpc.Options{})
+	info.Name, info.Addr, info.Incarnation = spec.Name, n.Addrs()[0], s.el.Incarnation()
+	return info, s, err
+}
+
+// handleState answers what runs here, what the longest load took, µs, and what memory the process has of its own, MiB.
+func (s *station) handleState() {
+	s.el.Handle(idState, func(m fabric.Message) {
+		st := s.rt.Stats()
+		m.From.Post(idAlloc, binary.LittleEndian.AppendUint64(nil, uint64(st.Sizes.Running)<<32|uint64(st.LongestLoad.Microseconds())), nil)
+	})
+	s.el.Handle(idMemory, func(m fabric.Message) { m.From.Post(idAlloc, binary.LittleEndian.AppendUint64(nil, ownMiB()), nil) })
+}

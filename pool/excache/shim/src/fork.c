@@ -1,0 +1,95 @@
+/* What a forked child touches before its handlers run. Its C library resets what it has allocated (files' locks, threads' keys, name services), and with
+ * another malloc in the window that is remote: the child has no window yet, so such an access is a SIGSEGV. A handler that the child inherits makes the window then. */
+#include "window.h"
+
+struct action { u64 handler, flags, restorer, mask; };
+enum { SIG_DFL = 0, SIG_IGN = 1, SIG_BLOCK = 0, SIG_UNBLOCK = 1, SIGSEGV = 11 };
+enum { SA_SIGINFO = 4, SA_RESTORER = 0x04000000, SA_ONSTACK = 0x08000000 };
+#define SA_RESETHAND 0x80000000ul
+#define SEGV_SET (1ul << (SIGSEGV - 1))
+
+/* Of the fork under way; under the lock. */
+static struct action before; /* what the program has for the signal */
+static u64 blocked;          /* whether the thread had it blocked */
+static i64 parent;           /* the process that forks; 0: none */
+static i64 refusal;          /* why there is no copy for the child */
+static int made;             /* the child has its window */
+
+#if defined(__x86_64__)
+__asm__(".pushsection .text\n.hidden shim_sigreturn\nshim_sigreturn:\n\tmovl $15, %eax\n\tsyscall\n.popsection\n");
+extern void shim_sigreturn(void) __attribute__((visibility("hidden")));
+#define RESTORER ((u64)shim_sigreturn)
+#define RESTORER_FLAG SA_RESTORER
+#else
+#define RESTORER 0 /* the kernel has one */
+#define RESTORER_FLAG 0
+#endif
+
+static i64 action(const struct action *to, struct action *old) { return CALL4(SYS_rt_sigaction, SIGSEGV, to, old, sizeof before.mask); }
+static void mask(int how, u64 *old)
+{
+    u64 set = SEGV_SET;
+    CALL4(SYS_rt_sigprocmask, how, &set, old, sizeof set);
+}
+
+static void make(void)
+{
+    if (refusal)
+        CALL1(SYS_exit_group, 125);
+    made = 1;
+    window_forked();
+}
+
+static void handle(int signal, void *info, void *context)
+{
+    if (!made && in_window(((void **)info)[2]) && CALL0(SYS_getpid) != parent) {
+        make();
+        return; /* and the access is tried again */
+    }
+    struct action dead = {.handler = SIG_DFL};
+    if (before.handler <= SIG_IGN || before.flags & SA_RESETHAND)
+        action(&dead, 0);
+    if (before.handler > SIG_IGN)
+        ((void (*)(int, void *, void *))before.handler)(signal, info, context);
+}
+
+void fork_begins(void)
+{
+    refusal = window_fork();
+    parent = CALL0(SYS_getpid);
+    made = 0;
+    action(0, &before);
+    struct action ours = {(u64)handle, (before.flags & ~SA_RESETHAND) | SA_SIGINFO, before.restorer, before.mask};
+    if (!(ours.flags & SA_RESTORER))
+        ours.flags |= RESTORER_FLAG, ours.restorer = RESTORER;
+    struct { u8 *at; int flags; u64 size; } stack = {0};
+    CALL2(SYS_sigaltstack, 0, &stack);
+    if (in_window(stack.at)) /* which the child does not have */
+        ours.flags &= ~(u64)SA_ONSTACK;
+    mask(SIG_UNBLOCK, &blocked);
+    action(&ours, 0);
+}
+
+/* The program's own again, if it has not set another one meanwhile. */
+static void settle(void)
+{
+    struct action now;
+    action(0, &now);
+    if (now.handler == (u64)handle)
+        action(&before, 0);
+    if (blocked & SEGV_SET)
+        mask(SIG_BLOCK, 0);
+}
+
+i64 fork_ends(void)
+{
+    settle();
+    return window_parted(!refusal) || refusal;
+}
+
+void fork_in_child(void)
+{
+    if (!made)
+        make();
+    settle();
+}
