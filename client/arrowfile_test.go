@@ -14,6 +14,7 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/dataset"
 	"github.com/wherry-fabric/wherry/dataset/batch"
+	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/invoke"
 	"github.com/wherry-fabric/wherry/query"
 )
@@ -92,6 +93,19 @@ func TestColumnOfNumbers(t *testing.T) {
 				t.Errorf("%s: %d chunks skipped; only values that are sealed have bounds", name, skipped)
 			}
 			var back, stream bytes.Buffer
+			table, err = c.Table(t.Context(), name, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for e := range 2 { // a window in a file is mapped as one of its own is, and no longer
+				m, err := table.Import(t.Context(), c.links.Endpoint(table.Shards[e].Element), e, cluster.RowsWindow)
+				if err != nil || m.Mapped() != (scheme == "shm") {
+					t.Fatalf("%s: element %d is mapped: %v, %v", name, e, err == nil && m.Mapped(), err)
+				}
+				if err := m.Get(t.Context(), make([]byte, 8), 8*rows/2-4); !errors.Is(err, fabric.ErrRange) {
+					t.Errorf("%s: a read that ends behind the window of element %d: %v", name, e, err)
+				}
+			}
 			r, err := c.Reader(t.Context(), name)
 			if err == nil {
 				err = errors.Join(r.Write(t.Context(), ReadOptions{Format: "raw"}, &back), r.WriteBatches(t.Context(), ReadOptions{First: 10, Count: 200_000}, batch.Arrow, &stream))
