@@ -54,6 +54,34 @@ func (b *bench) window(t *testing.T, c *Client, name string, element, window int
 	return out.Bytes()
 }
 
+// A node says any number of edges: what is too much, also once it is counted in bytes, is refused before memory is made for it.
+func TestTooManyEdges(t *testing.T) {
+	for _, c := range []struct {
+		ends []uint64
+		unit uint64
+		want string
+	}{
+		{[]uint64{7, 9, 12}, 4, ""},
+		{[]uint64{0, 0, MaxReadBytes/4 + 1}, 4, "at once"},
+		{[]uint64{0, 1 << 62, 1 << 62}, 4, "at once"}, // in bytes it is 0
+		{[]uint64{0, 1, 1<<62 + 1}, 4, "at once"},
+		{[]uint64{9, 0, 10}, 4, "row 1"},
+	} {
+		a := adjacency{width: 8}
+		for _, end := range c.ends {
+			a.offsets = binary.LittleEndian.AppendUint64(a.offsets, end)
+		}
+		n, err := a.count(uint64(len(c.ends)-1), c.unit)
+		if c.want == "" {
+			if err != nil || n != c.ends[len(c.ends)-1]-c.ends[0] {
+				t.Errorf("%v: %d, %v", c.ends, n, err)
+			}
+		} else if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %d, %v, want %q", c.ends, n, err, c.want)
+		}
+	}
+}
+
 // A chase's u64 column is an Arrow file at each node: pyarrow reads it as it lies in memory, a query asks it, a chase runs on it,
 // written or sealed, and mem get gives its bytes back.
 func TestColumnOfNumbers(t *testing.T) {

@@ -173,7 +173,8 @@ func (s *Segment) Pad(ends ...uint64) {
 	s.ends = append(s.ends, ends...)
 }
 
-// Padded reports whether mapping whole pages of a range shows nothing but the range, and zeros: it ends at a page, with the segment, or as Pad says.
+// Padded reports whether mapping whole pages of a range shows nothing but the range, and zeros: it ends at a page, with the segment, or, if it begins
+// at a page too, as Pad says.
 func (s *Segment) Padded(offset, size uint64) bool {
 	end := offset + size
 	whole := offset + (size+SegmentAlign-1)&^(SegmentAlign-1)
@@ -182,7 +183,7 @@ func (s *Segment) Padded(offset, size uint64) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return whole == end || end >= s.size || slices.Contains(s.ends, end)
+	return whole == end || end >= s.size || offset%SegmentAlign == 0 && slices.Contains(s.ends, end)
 }
 
 // Key exports the whole segment with the given rights.
