@@ -153,6 +153,40 @@ func TestColumnOfNumbers(t *testing.T) {
 	})
 }
 
+// TestColumnOfFewNumbers: rows of one number answer queries where an element has none of them, and where they lie by the hash of a key
+// of four bytes.
+func TestColumnOfFewNumbers(t *testing.T) {
+	b := newBench(t, "shm", "n1", "n2")
+	c := b.connect(t, tokenOwner)
+	for name, few := range map[string]struct {
+		spread dataset.Spread
+		rows   uint32
+	}{"one": {rows: 1}, "keyed": {dataset.Spread{Kind: cluster.Hash, Key: "id"}, 6}} {
+		var text []byte
+		for i := range few.rows {
+			text = binary.LittleEndian.AppendUint32(text, i)
+		}
+		spec := LoadSpec{Name: name, Input: dataset.NewText("few.raw", text), Options: dataset.Options{Format: dataset.RawFile, Schema: parseSchema(t, "id:u32"), Spread: few.spread}}
+		if _, err := c.Load(t.Context(), spec, nil); err != nil {
+			t.Fatal(err)
+		}
+		table, err := c.Table(t.Context(), name, "r")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range few.rows {
+			q := query.Query{Where: fmt.Sprint("id == ", i), Agg: []string{"n=count()", "s=sum(id)"}, Workers: 1 + int(i%3)}
+			found, err := invoke.Query(patient(t), c.Runtime(), table, q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := fmt.Sprint(found.Arrays); got != fmt.Sprintf("[[1] [%d]]", i) {
+				t.Errorf("%s, %d: a query answers %s", name, i, got)
+			}
+		}
+	}
+}
+
 // sums is what readByArrow says of a column of numbers.
 func sums(text []byte, from, to, step int) string {
 	n, total := 0, uint64(0)

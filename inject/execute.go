@@ -247,6 +247,9 @@ func (rt *Runtime) runBranch(h *host) (abi.Status, error) {
 	if h.bound == nil {
 		return 0, errUnready
 	}
+	if err := h.checkWorkers(); err != nil {
+		return 0, err
+	}
 	if h.held != nil {
 		if !rt.holds(h.bound) {
 			return 0, refuse(travel.CodeRefused, "a key to a window of %s was revoked while this invocation kept scratch here", h.bound.table.Name)

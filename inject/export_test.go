@@ -3,6 +3,7 @@ package inject
 import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/travel"
 )
 
@@ -28,6 +29,9 @@ func Leads(at abi.Host) bool { return at.(*host).leads }
 
 // Conceal makes a function's branches not say that they may keep scratch, as only an origin that means ill would.
 func (f *Function) Conceal() { f.stateful = false }
+
+// Pretend makes a function one that starts by chunk for the element that starts it only.
+func (f *Function) Pretend() { f.img.Call().Start = image.StartChunk }
 
 // Asked is the last invocation that Do started in the quick way, 0 if there is none.
 func (f *Function) Asked() uint64 {

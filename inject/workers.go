@@ -26,6 +26,15 @@ func (f *Function) checkWorkers(o *Options) error {
 	return nil
 }
 
+// checkWorkers refuses a run as one of several workers to a function that takes elements for what they are: what its instance was told of
+// them holds for its other runs too.
+func (h *host) checkWorkers() error {
+	if h.workers > 1 && h.bound.code.img.Call().Start != image.StartChunk {
+		return refuse(travel.CodeRefused, "%s was sent as worker %d of %d, and its manifest does not say \"start\": %q: call it without workers", h.bound.code.img.Name(), h.worker, h.workers, image.StartChunk)
+	}
+	return nil
+}
+
 // Self is the number of this element's worker; 0 without a table.
 func (h *host) Self() uint32 {
 	return uint32(max(h.bound.self, 0))*uint32(h.workers) + uint32(h.worker)

@@ -142,3 +142,19 @@ func TestWorkersLeaveNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestWorkersRefusedThere: an element runs no branch as one of several workers of a function that does not share chunks, whatever the
+// element that sent it says: the function, and what an instance knows of elements, would take workers for elements.
+func TestWorkersRefusedThere(t *testing.T) {
+	s := newStreet(t)
+	f := s.prepareImage(s.client, stepsImage(t, "whole", nil))
+	f.Pretend()
+	fut, err := f.Start(within(t, patience), []inject.Root{{Worker: 1, Payload: payload(1)}}, inject.Options{Workers: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e *travel.RemoteError
+	if _, err = wait(t, fut); !errors.As(err, &e) || e.Code != travel.CodeRefused || !strings.Contains(e.Text, `"start": "chunk"`) {
+		t.Error(err)
+	}
+}

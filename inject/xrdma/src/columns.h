@@ -43,8 +43,12 @@ typedef struct {
 WHERRY_HELPER int32_t part_open(part_t *p, uint32_t i)
 {
     wherry_window_t file, dir;
-    WHERRY_TRY(wherry_window(2 * i, &file));
     WHERRY_TRY(wherry_window(2 * i + 1, &dir));
+    int32_t st = wherry_window(2 * i, &file);
+    if (st == WHERRY_ERR_NO_WINDOW) /* its directory says that it has no rows */
+        file = (wherry_window_t){0};
+    else if (st != WHERRY_OK)
+        return st;
     p->file = (const uint8_t *)file.addr;
     p->bytes = file.size;
     p->head = (const directory_t *)dir.addr;
