@@ -231,6 +231,10 @@ func (f *filling) flush(ctx context.Context, e uint32) error {
 	}
 	sizes := []uint64{d.Size(), part.DirectoryBytes(len(schema), d.Chunks())}
 	if err := CheckShard(append(slices.Clone(p.Sizes[e]), sizes...)); err != nil {
+		if f.key >= 0 && f.memory < maxPartBytes { // more nodes would make each part smaller
+			err = fmt.Errorf("%w: a shard has at most %d parts, and by a key those of %d nodes grow at the same time, to %d KiB each: load it without --key, or as several datasets",
+				ErrTooLarge, cluster.MaxParts, len(f.drafts), f.memory>>10)
+		}
 		return err
 	}
 	if err := create(ctx, f.sink, e, len(p.Sizes[e]), sizes); err != nil {

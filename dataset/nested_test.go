@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/column"
 	writer "github.com/wherry-fabric/wherry/dataset/batch"
 	"github.com/wherry-fabric/wherry/dataset/part"
 )
@@ -219,5 +221,23 @@ func TestArrowLists(t *testing.T) {
 	}
 	if s := p.Columns.List(); s != "large:list<u32>,pair:list<i16>,map:list<struct<key:utf8,value:i64>>,words:list<utf8>" {
 		t.Error(s)
+	}
+}
+
+// onlyColumns is an input of which only the columns are asked.
+type onlyColumns struct{ columnar }
+
+func (onlyColumns) Columns() column.Schema {
+	return column.Schema{{Name: "a", Type: column.Type{ID: column.I8}}}
+}
+
+// By a key, parts are the smaller the more nodes there are: what has too many is told so, and not to use more nodes.
+func TestTooManyKeyedParts(t *testing.T) {
+	for key, want := range map[int]string{-1: "spread the dataset over more nodes", 0: "without --key"} {
+		p := &Plan{Sizes: [][]uint64{make([]uint64, cluster.MaxWindows)}}
+		f := filling{plan: p, in: onlyColumns{}, key: key, memory: 1 << 20, drafts: []*part.Draft{part.NewDraft()}}
+		if err := f.flush(t.Context(), 0); !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), want) {
+			t.Errorf("key %d: %v, want %q", key, err, want)
+		}
 	}
 }
