@@ -260,13 +260,18 @@ func (c *Cache) end(s *session) error {
 	}
 	c.mu.Lock()
 	s.ended = true
-	err := c.disown(s)
+	var err error
+	if s.lives() && !c.closed { // else it is being killed
+		err = fmt.Errorf("%w any more: process %d closed descriptors that belong to it, by system calls of its own, and goes on: what was remote, and what it maps of shares, is a SIGBUS",
+			ErrProgram, s.pid)
+	}
 	c.mu.Unlock()
 	if err != nil {
 		c.disownViews(s)
 	}
 	c.unviewed(s, 0, ^uint64(0))
 	c.mu.Lock()
+	c.disown(s) // with no pause until the rooms are free: nothing leaves after it
 	rooms := s.rooms
 	for _, r := range rooms {
 		c.core.Free(uint32(r)*roomPages, roomPages) // the window's file goes as a whole
@@ -288,11 +293,16 @@ func (c *Cache) end(s *session) error {
 	return err
 }
 
+// lives reports whether a process has its window still.
+func (s *session) lives() bool {
+	return s.faults != nil && s.base != 0 && s.faults.Protect(s.base, PageBytes, false) == nil // ESRCH: there is no such memory any more
+}
+
 // disown makes accesses to what is remote of a process errors, if the process lives on without its descriptors: when the daemon's
 // close too, it would read zeros. What is local stays with it. c.mu is held.
-func (c *Cache) disown(s *session) error {
-	if s.faults == nil || s.base == 0 || s.faults.Protect(s.base, PageBytes, false) != nil { // ESRCH: there is no such memory any more
-		return nil
+func (c *Cache) disown(s *session) {
+	if !s.lives() {
+		return
 	}
 	for _, r := range s.rooms {
 		for p, end := uint32(r)*roomPages, uint32(r+1)*roomPages; p < end; {
@@ -303,11 +313,6 @@ func (c *Cache) disown(s *session) error {
 			p += n
 		}
 	}
-	if c.closed {
-		return nil // it is being killed
-	}
-	return fmt.Errorf("%w any more: process %d closed descriptors that belong to it, by system calls of its own, and goes on: what was remote, and what it maps of shares, is a SIGBUS",
-		ErrProgram, s.pid)
 }
 
 // page finds the core's number for an offset of s's window.

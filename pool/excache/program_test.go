@@ -101,8 +101,7 @@ func (r *rig) run(t *testing.T, args ...string) string {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	timer := time.AfterFunc(60*time.Second, func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
-	defer timer.Stop()
+	defer limit(cmd).Stop()
 	err := cmd.Wait()
 	select {
 	case e := <-r.errs:
@@ -115,6 +114,36 @@ func (r *rig) run(t *testing.T, args ...string) string {
 		t.Fatalf("%v: %v\n%s\n%+v", args, err, out.Bytes(), r.Stats())
 	}
 	return strings.TrimSpace(out.String())
+}
+
+// limit ends a program that takes a minute, and what it has started: a test that waits for it says so then.
+func limit(cmd *exec.Cmd) *time.Timer {
+	return time.AfterFunc(time.Minute, func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+}
+
+// told waits for the next error that the cache tells of.
+func (r *rig) told(t *testing.T) error {
+	t.Helper()
+	select {
+	case err := <-r.errs:
+		return err
+	case <-time.After(time.Minute):
+		t.Fatal("nothing was told in a minute")
+		return nil
+	}
+}
+
+// ends runs a program to its end, and says what it wrote and how that was.
+func (r *rig) ends(args ...string) (string, error) {
+	cmd := r.command(args...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	defer limit(cmd).Stop()
+	err := cmd.Wait()
+	return out.String(), err
 }
 
 // TestPrograms: programs whose memory is many times what is local see what they wrote, over a store that is mapped and one that is not.
@@ -184,12 +213,12 @@ func TestOutside(t *testing.T) {
 // TestDescriptorsGone: a program that closes the window's descriptors by system calls of its own gets SIGBUS where its bytes are remote, and never zeros.
 func TestDescriptorsGone(t *testing.T) {
 	r := newRig(t, &testStore{most: 10, mapped: true}, 2<<20)
-	out, err := r.command(r.program, "hides").CombinedOutput()
+	out, err := r.ends(r.program, "hides")
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGBUS {
 		t.Errorf("the program ended with %v, %s; want SIGBUS", err, out)
 	}
-	if err := <-r.errs; !errors.Is(err, ErrProgram) {
+	if err := r.told(t); !errors.Is(err, ErrProgram) {
 		t.Errorf("told: %v", err)
 	}
 }

@@ -1,12 +1,12 @@
 package excache
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"io"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -83,13 +83,12 @@ func TestShared(t *testing.T) {
 
 // output runs a program, and says what it wrote or how it failed. Unlike run it may be called by several goroutines.
 func (r *rig) output(t *testing.T, args ...string) string {
-	cmd := r.command(args...)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Run(); err != nil {
+	t.Helper()
+	out, err := r.ends(args...)
+	if err != nil {
 		t.Errorf("%v: %v", args, err)
 	}
-	return strings.TrimSpace(out.String())
+	return strings.TrimSpace(out)
 }
 
 // ready starts a program and waits until it is ready. The other end of its input and what follows of its output are returned.
@@ -101,7 +100,11 @@ func (r *rig) ready(t *testing.T, args ...string) (*exec.Cmd, io.WriteCloser, io
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { cmd.Process.Kill() })
+	timer := limit(cmd)
+	t.Cleanup(func() {
+		timer.Stop()
+		cmd.Process.Kill()
+	})
 	if b, err := io.ReadAll(io.LimitReader(out, 6)); string(b) != "ready\n" {
 		rest, _ := io.ReadAll(out)
 		t.Fatalf("%v: %q%q, %v", args, b, rest, err)
@@ -216,7 +219,7 @@ func TestSharedLost(t *testing.T) {
 			if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGBUS || string(rest) != "own\n" {
 				t.Errorf("the program ended with %v, %q; want SIGBUS", err, rest)
 			}
-			if err := <-r.errs; !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "work:table") {
+			if err := r.told(t); !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "work:table") {
 				t.Errorf("told: %v", err)
 			}
 		})
@@ -230,12 +233,12 @@ func TestSharedDescriptorsGone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, program := newSharedRig(t, mapped, true)
 			writer, in, out := r.ready(t, program, "holds", "/wherry/work:table")
-			text, err := r.command(program, "hides", "/wherry/work:table").CombinedOutput()
+			text, err := r.ends(program, "hides", "/wherry/work:table")
 			var exit *exec.ExitError
 			if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGBUS || len(text) != 0 {
 				t.Errorf("the program ended with %v, %s; want SIGBUS", err, text)
 			}
-			if err := <-r.errs; !errors.Is(err, ErrProgram) {
+			if err := r.told(t); !errors.Is(err, ErrProgram) {
 				t.Errorf("told: %v", err)
 			}
 			if got := r.output(t, program, "reads", "/wherry/work:table"); got != "ok" {
@@ -247,5 +250,48 @@ func TestSharedDescriptorsGone(t *testing.T) {
 				t.Errorf("the writer ended with %v, %s", err, rest)
 			}
 		})
+	}
+}
+
+// TestDescriptorsGoneSlowly: what leaves of a process that closed the window's descriptors, while what it maps of a share is taken from it, is a SIGBUS too, and not zeros.
+func TestDescriptorsGoneSlowly(t *testing.T) {
+	r, program := newSharedRig(t, false, true)
+	writer, end, _ := r.ready(t, program, "holds", "/wherry/work:table")
+	shared := r.shares[0].rooms
+	begun := make(chan struct{})
+	r.store.mu.Lock()
+	r.store.held = func(o *testOp) bool { return o.put && slices.Contains(shared, int(o.off/RoomBytes)) }
+	r.store.started = func(o *testOp) {
+		if r.store.held != nil && r.store.held(o) && begun != nil {
+			close(begun)
+			begun = nil
+		}
+	}
+	flushes := begun
+	r.store.mu.Unlock()
+	keeper, in, out := r.ready(t, program, "keeps", "/wherry/work:table")
+	select {
+	case <-flushes:
+	case <-time.After(time.Minute):
+		t.Fatal("the share is not flushed when the process has closed its descriptors")
+	}
+	if got := r.run(t, r.program, "sizes"); got != "ok" { // all that was local leaves
+		t.Error(got)
+	}
+	r.store.release()
+	r.awaitSessions(t, 1)
+	in.Close()
+	rest, _ := io.ReadAll(out)
+	err := keeper.Wait()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGBUS || len(rest) != 0 {
+		t.Errorf("the program ended with %v, %s; want SIGBUS", err, rest)
+	}
+	if err := r.told(t); !errors.Is(err, ErrProgram) {
+		t.Errorf("told: %v", err)
+	}
+	end.Close()
+	if err := writer.Wait(); err != nil {
+		t.Error(err)
 	}
 }

@@ -56,7 +56,9 @@ func (l *Lease) Open(ctx context.Context) (*Drive, error) {
 	d := l.d
 	if err := d.begin(ctx); err != nil {
 		d.giveBack(ctx)
-		d.watch.end(context.WithoutCancel(ctx)) // which waits for the leader's next round
+		round, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.CommandTime)
+		d.watch.end(round) // which waits for the leader's next round; a watch that stays sees that the lease has ended
+		cancel()
 		if d.seg != nil {
 			d.seg.Close()
 		}
