@@ -177,9 +177,10 @@ func (rt *Runtime) leavePlace(h *host) {
 	}
 }
 
-// roomFreed tells the core that an engine has room again.
+// roomFreed tells the core that an engine has room again: what was being given back (freeing) is.
 func (rt *Runtime) roomFreed() {
 	rt.mu.Lock()
+	rt.freeing--
 	rt.core.RoomFreed()
 	rt.mu.Unlock()
 }
@@ -204,6 +205,9 @@ func (fx *effects) Reserve(r *travel.Run) travel.Room {
 	h.place = noPlace{err} // the run ends with that
 	return travel.RoomTaken
 }
+
+// Freeing reports whether instances are on their way back to their engines.
+func (fx *effects) Freeing() bool { return fx.freeing > 0 || len(fx.release) > 0 }
 
 // Unreserve frees the host of a run that waited in vain, for room or for its program.
 func (fx *effects) Unreserve(r *travel.Run) {
@@ -248,6 +252,7 @@ func (in *held) release(rt *Runtime) {
 		return
 	}
 	rt.work.Add(1)
+	rt.freeing++
 	go func() { // zeroing scratch takes a while, and mu is held
 		defer rt.work.Done()
 		inst.Release()

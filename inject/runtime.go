@@ -117,6 +117,7 @@ type Runtime struct {
 	sweep   []*bound               // to be closed
 	spares  []*bound               // that may have an instance at hand
 	release []releaser             // to go back to their engine
+	freeing int                    // of them so many, and of scratch, that are on their way
 	sets    map[*boundSet]struct{} // all that have bounds
 	loads   loads
 	offers  []forms.Offer   // the engines'
@@ -486,6 +487,7 @@ func (rt *Runtime) worker() {
 		case len(rt.release) > 0:
 			in := rt.release[0]
 			rt.release = append(rt.release[:0], rt.release[1:]...)
+			rt.freeing++
 			rt.mu.Unlock()
 			in.Release()
 			rt.roomFreed()

@@ -104,7 +104,7 @@ func find(ctx context.Context, rt *inject.Runtime, r Request, q query.Query) (*F
 // asked is the part of a table whose elements can have rows that a query wants: where a condition names keys, those that the keys belong to. It is
 // a table like any other, so the query that runs on it sees no more elements than these.
 func asked(t *cluster.Table, p *query.Plan) (*cluster.Table, error) {
-	owners := p.Owners(t.Sharding.Key, t.Sharding.KeyOwner)
+	owners := owners(t, p)
 	if owners == nil || len(owners) == len(t.Shards) {
 		return t, nil
 	}
@@ -118,6 +118,15 @@ func asked(t *cluster.Table, p *query.Plan) (*cluster.Table, error) {
 	out.Sharding = cluster.BlockOf(counts)
 	out.FillRows()
 	return out, out.Validate()
+}
+
+// owners are the elements that a query's condition leaves, nil if all. Records are dealt by the bytes that their key field has, which are not those
+// of an equal literal, so all elements are asked for them.
+func owners(t *cluster.Table, p *query.Plan) []uint32 {
+	if t.Kind != cluster.Columns {
+		return nil
+	}
+	return p.Owners(t.Sharding.Key, t.Sharding.KeyOwner)
 }
 
 // whoIsAsked says in words which elements a key left.

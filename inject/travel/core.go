@@ -15,6 +15,7 @@ type Core struct {
 	lightFuture lightFuture
 	light       *Run // that has no invocation yet
 	running     int
+	asleep      int          // of the runs here those that wait for room to send (Wait)
 	records     int          // messages of ours that were not acknowledged
 	sentEnd     Instant      // none of them has an earlier deadline
 	runShare    int          // of one principal's at once

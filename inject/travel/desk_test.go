@@ -9,21 +9,22 @@ import (
 
 // desk is one element without a world: what it sends stays in a list.
 type desk struct {
-	tb    testing.TB
-	core  *travel.Core
-	sent  []sentMsg
-	n     int // of sent that count
-	ended []travel.Outcome
-	parts [][]byte
-	stops []*travel.Run
-	freed int
-	asked []travel.ID // Object was called for
-	sever []travel.Peer
-	store map[travel.ID][]byte
-	pins  map[travel.ID]int
-	full  bool // Send finds no room
-	fits  int  // so many messages fit in sent until take; 0: any number
-	kept  int  // messages whose credit is withheld
+	tb      testing.TB
+	core    *travel.Core
+	sent    []sentMsg
+	n       int // of sent that count
+	ended   []travel.Outcome
+	parts   [][]byte
+	stops   []*travel.Run
+	freed   int
+	asked   []travel.ID // Object was called for
+	sever   []travel.Peer
+	store   map[travel.ID][]byte
+	pins    map[travel.ID]int
+	full    bool // Send finds no room
+	freeing bool // room that was given back is being cleared
+	fits    int  // so many messages fit in sent until take; 0: any number
+	kept    int  // messages whose credit is withheld
 
 	reserve   func(*travel.Run) travel.Room
 	unreserve func(*travel.Run)
@@ -100,6 +101,7 @@ func (d *desk) Retire(any)                         {}
 func (d *desk) Keep() any                          { d.kept++; return d.kept }
 func (d *desk) Release(any)                        { d.kept-- }
 func (d *desk) Reserve(r *travel.Run) travel.Room  { return d.reserve(r) }
+func (d *desk) Freeing() bool                      { return d.freeing }
 func (d *desk) Unreserve(r *travel.Run)            { d.unreserve(r) }
 func (d *desk) Object(id travel.ID, b []byte) {
 	d.asked = append(d.asked, id)

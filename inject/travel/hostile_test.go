@@ -150,6 +150,7 @@ func (h *hostile) Retire(any)        {}
 func (h *hostile) Keep() any         { return h }
 func (h *hostile) Release(any)       {}
 func (h *hostile) Reserve(*Run) Room { return RoomTaken }
+func (h *hostile) Freeing() bool     { return false }
 func (h *hostile) Unreserve(*Run)    {}
 func (h *hostile) Object(id ID, _ []byte) {
 	h.asked = append(h.asked, id)

@@ -30,7 +30,10 @@ func (c *Core) Wait(now Instant, r *Run) {
 	}
 	r.waits = true
 	c.running--
-	r.tenant(c).running--
+	c.asleep++
+	t := r.tenant(c)
+	t.running--
+	t.asleep++
 	if r.ended {
 		return
 	}
@@ -47,7 +50,10 @@ func (c *Core) Awake(r *Run) {
 	if r.waits {
 		r.waits = false
 		c.running++
-		r.tenant(c).running++
+		c.asleep--
+		t := r.tenant(c)
+		t.running++
+		t.asleep--
 		r.inFork.leave()
 	}
 }

@@ -356,6 +356,7 @@ func (nopEffects) Keep() any                                   { return 1 }
 func (nopEffects) Release(any)                                 {}
 func (nopEffects) Retire(any)                                  {}
 func (nopEffects) Reserve(*Run) Room                           { return RoomTaken }
+func (nopEffects) Freeing() bool                               { return false }
 func (nopEffects) Unreserve(*Run)                              {}
 func (nopEffects) Object(ID, []byte)                           {}
 func (nopEffects) Sever(Peer, error)                           {}

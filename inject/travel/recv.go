@@ -104,6 +104,9 @@ func (c *Core) arrive(now Instant, p *peer, t uint64, inv *invocation, origin *p
 		}
 		inv = c.newInvocation(id, origin, deadline)
 		c.enter(inv)
+	} else if m.flags&flagState != 0 && !inv.stateful { // its branches here take no turns, so this one would be at work beside them
+		c.sendRefused(p, t, CodeRefused, reasonOther, "the invocation has branches here that were sent as such that keep no scratch: all of its messages say STATE, or none")
+		return nil, nil
 	} else {
 		c.extend(now, inv, deadline)
 	}

@@ -262,8 +262,7 @@ func (c *Core) giveWay(now Instant) {
 			continue
 		}
 		if c.onlyItself(old.inv, room == RoomShare) {
-			c.failRun(now, old, CodeBackpressure, fmt.Sprintf("%d of its %d workers keep scratch here, and that leaves no room of %d KiB for another: ask for fewer workers, or let the element have more room (the engine's MaxInstances or MemoryBytes)",
-				old.inv.seats.held, old.workers, old.need>>10))
+			c.failRun(now, old, CodeBackpressure, inItsOwnWay(old))
 			continue
 		}
 		c.press(now, old, now-patience, room == RoomShare)
@@ -311,11 +310,19 @@ func (inv *invocation) rests(before Instant) bool {
 	return inv.rested <= before
 }
 
-// onlyItself reports whether an invocation of which a branch waits for room here has it all: nobody else keeps scratch or runs, of
-// its principal if that one's share is short.
+// onlyItself reports whether an invocation of which a branch waits for room here has it all: nobody else keeps scratch, runs, has room that it
+// begins in soon, or has some cleared that it gave back; of its principal if that one's share is short.
 func (c *Core) onlyItself(inv *invocation, own bool) bool {
-	if inv.seats.held == 0 || own && c.tenantOf(inv).running > 0 || !own && c.running > 0 {
+	if inv.seats.held == 0 || c.fx.Freeing() {
 		return false
+	}
+	if t := c.tenantOf(inv); own && t.running+t.asleep+t.granted.n > 0 || !own && c.running+c.asleep > 0 {
+		return false
+	}
+	for n := c.ready.first; n != nil && !own; n = n.next {
+		if n.v.granted.n > 0 {
+			return false
+		}
 	}
 	for n := c.rooms.holders.first; n != nil; n = n.next {
 		if n.v != inv && (!own || c.tenantOf(n.v) == c.tenantOf(inv)) {
@@ -323,6 +330,15 @@ func (c *Core) onlyItself(inv *invocation, own bool) bool {
 		}
 	}
 	return true
+}
+
+// inItsOwnWay says why a branch ends for which only its own invocation leaves no room.
+func inItsOwnWay(r *Run) string {
+	const more = "let the element have more room (the engine's MaxInstances or MemoryBytes)"
+	if _, workers := r.Worker(); workers > 1 {
+		return fmt.Sprintf("%d of its %d workers keep scratch here, and that leaves no room of %d KiB for another: ask for fewer workers, or %s", r.inv.seats.held, workers, r.need>>10, more)
+	}
+	return fmt.Sprintf("another function of the same call keeps scratch here, and that leaves no room of %d KiB for this one: %s", r.need>>10, more)
 }
 
 // press tells the origins of the youngest invocations that stand in the way of a branch: those that keep

@@ -78,7 +78,9 @@ func (h *hall) ask(i int, need uint64, a travel.StartArgs) travel.FutureID {
 	if a.Deadline == 0 {
 		a.Deadline = h.now + 100*second
 	}
-	a.Roots = []travel.Root{{To: 1, Payload: fmt.Appendf(nil, "%d %d", i, need)}}
+	for n := range max(a.Workers, 1) {
+		a.Roots = append(a.Roots, travel.Root{To: 1, Worker: n, Payload: fmt.Appendf(nil, "%d %d", i, need)})
+	}
 	id, err := c.Start(h.now, &a)
 	if err != nil {
 		h.t.Fatal(err)

@@ -1,5 +1,7 @@
 package travel
 
+import "github.com/wherry-fabric/wherry/internal/invariants"
+
 // MaxWorkers is how many workers one invocation can have at an element: each has an instance and scratch of its own, and sends
 // messages to all the others.
 const MaxWorkers = 16
@@ -49,11 +51,13 @@ func (s *seats) all(f func(*seat)) {
 // vacant reports whether a run's worker may begin: it does nothing else, and there are not as many at work as may be.
 func (s *seats) vacant(r *Run, most int) bool { return s.of(r).active == nil && s.busy < most }
 
-// take makes it a run's turn. Runs that began before their invocation was known to be stateful may have it at once; the last counts.
+// take makes it a run's turn, which it may have already.
 func (s *seats) take(r *Run) {
 	seat := s.of(r)
 	if seat.active == nil {
 		s.busy++
+	} else if invariants.Enabled && seat.active != r {
+		panic("travel: two runs have one worker's turn")
 	}
 	seat.active = r
 }

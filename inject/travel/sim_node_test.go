@@ -299,6 +299,9 @@ func (e *element) Reserve(r *travel.Run) travel.Room {
 	return travel.RoomTaken
 }
 
+// Freeing: what is given back here is free at once.
+func (e *element) Freeing() bool { return false }
+
 func (e *element) Unreserve(r *travel.Run) {
 	e.programs.leave(r)
 	if e.taken[r] {

@@ -7,6 +7,7 @@ type tenant struct {
 	peers int // endpoints of the principal's
 
 	running             int
+	asleep              int // runs that wait for room to send: they do not count as running, and have their instances
 	records             int // messages that were not acknowledged
 	heldRuns, heldBytes int
 	backlogBytes        int

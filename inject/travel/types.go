@@ -130,6 +130,8 @@ type Effects interface {
 	// Reserve takes the room that a run waits for (Core.Await), if there is enough. Then the run begins soon, or
 	// Unreserve gives it back.
 	Reserve(r *Run) Room
+	// Freeing reports whether room that was given back is still being cleared: Core.RoomFreed comes then.
+	Freeing() bool
 	// Unreserve says that a run which waited for room or for its program will not begin: whatever User keeps for it, and what Reserve took, can go.
 	Unreserve(r *Run)
 	// Retire hands back a binding's Data: no run uses it any more.
