@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"runtime"
+	"sync/atomic"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
@@ -29,6 +30,7 @@ const (
 
 	idObjects fabric.FrameID = 205 // asks for the numbers of objects made and found; answered with idAlloc
 	idState   fabric.FrameID = 206 // asks what runs, and what the longest load took; answered with idAlloc
+	idPlaces  fabric.FrameID = 208 // asks what was refused so far or waits for its turn; answered with idAlloc
 	idMemory  fabric.FrameID = 207 // asks what memory the process has of its own, in MiB; answered with idAlloc
 
 	idFloor      fabric.FrameID = 203 // where the bare connection is; answered with idPong
@@ -46,8 +48,9 @@ type station struct {
 
 	eps     []*fabric.Endpoint // by server index
 	byID    map[fabric.Incarnation]*fabric.Endpoint
-	closers []func() // before the element's
-	endNode func()   // unless nil, all this is a node's
+	closers []func()     // before the element's
+	endNode func()       // unless nil, all this is a node's
+	longs   atomic.Int64 // handlers of bench.long that run
 }
 
 func newStation(spec *role, engine bool) (*station, error) {

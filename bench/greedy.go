@@ -6,8 +6,10 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/wherry-fabric/wherry/control"
@@ -16,6 +18,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/travel"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
+	"github.com/wherry-fabric/wherry/internal/share"
 	"github.com/wherry-fabric/wherry/pool"
 )
 
@@ -24,17 +27,52 @@ type greed struct {
 	*victim
 	party  *party
 	ctx    context.Context
-	number int // of the connection
+	number int    // of the connection
+	gain   *gains // of all its connections, of this kind
 }
 
+// gains is what there is to see of a bound: what was refused, and how many different functions ran.
+type gains struct{ refused, ran atomic.Int64 }
+
+// tried notes what became of an attempt.
+func (g *greed) tried(err error) {
+	if err != nil && g.ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, travel.ErrDeadline) {
+		g.gain.refused.Add(1)
+	}
+}
+
+// full reports whether a bound was met: something was refused, or waits at the server for its turn; of bindings, for which the oldest gives way, more functions
+// have run than one principal may have there.
+func (v *victim) full(what string, gain *gains, before uint64) (bool, error) {
+	if gain.refused.Load() > 0 {
+		return true, nil
+	}
+	if what == bindings {
+		return gain.ran.Load() > int64(share.Of(travel.MaxSlots)), nil
+	}
+	if err := v.ask(v.eps[0], idPlaces, nil); err != nil {
+		return false, err
+	}
+	now := v.last.Load()
+	return now>>waitsBits > before>>waitsBits || now&(1<<waitsBits-1) > 0, nil
+}
+
+// bindings is one kind of place, addresses another, which functions over tcp do not take.
 const (
-	evesLoads   = 256
-	evesFetches = 256
-	evesImages  = 200
-	evesRegions = 400
-	sparse      = 1 << 40
-	sparseEach  = 24
-	sparseLent  = 1 << 50
+	bindings  = "bindings"
+	addresses = "addresses"
+)
+
+const (
+	evesLoads    = 256
+	evesFetches  = 256
+	evesImages   = 640              // of all connections more than there are bindings for one principal
+	announcedFor = 15 * time.Second // what is announced, and asked for in vain
+	evesDerived  = 12               // each derives 60
+	evesRegions  = 400
+	sparse       = 1 << 40
+	sparseEach   = 24
+	sparseLent   = 1 << 50
 )
 
 // greedy is what there are places of.
@@ -46,9 +84,9 @@ var greedy = []struct {
 	{"memory of requests", func(g *greed) { g.calls(evesBytes) }},
 	{"instances, and the queue of runs", (*greed).runs},
 	{"places of loads", (*greed).loads},
-	{"addresses", (*greed).addresses},
+	{addresses, (*greed).addresses},
 	{"functions that it never sends", (*greed).fetches},
-	{"bindings", (*greed).bindings},
+	{bindings, (*greed).bindings},
 	{"machine code", (*greed).machine},
 	{"derived functions", (*greed).derived},
 	{"the pool", (*greed).regions},
@@ -58,7 +96,10 @@ var greedy = []struct {
 func (g *greed) calls(bytes int) {
 	var all sync.WaitGroup
 	for range evesCalls {
-		all.Go(func() { _, _ = long.Call(g.ctx, g.party.RPC(), g.party.at, make([]byte, bytes)) })
+		all.Go(func() {
+			_, err := long.Call(g.ctx, g.party.RPC(), g.party.at, make([]byte, bytes))
+			g.tried(err)
+		})
 	}
 	all.Wait()
 }
@@ -72,9 +113,13 @@ func (g *greed) hold(n int, img func(i int) (*image.Image, error)) {
 			break
 		}
 		fut, err := g.party.start(g.ctx, img, nil, make([]byte, 64))
-		if err != nil {
+		if g.tried(err); err != nil {
 			break
 		}
+		go func() {
+			_, err := fut.Wait(g.ctx)
+			g.tried(err)
+		}()
 		futures = append(futures, fut)
 	}
 	<-g.ctx.Done()
@@ -101,7 +146,7 @@ func (g *greed) begin(i int, staging []byte) error {
 
 func (g *greed) loads() {
 	for i := range evesLoads {
-		_ = g.begin(i, nil)
+		g.tried(g.begin(i, nil))
 	}
 	<-g.ctx.Done()
 }
@@ -115,7 +160,7 @@ func (g *greed) addresses() {
 		}
 		defer s.Close()
 		if key, err := s.Key(fabric.RightsAll); err == nil {
-			_ = g.begin(i, key.Append(nil))
+			g.tried(g.begin(i, key.Append(nil)))
 		}
 	}
 	<-g.ctx.Done()
@@ -132,12 +177,17 @@ func (g *greed) fetches() {
 		return
 	}
 	defer el.Close()
+	from := time.Now()
 	for k := travel.Kind(0); k < travel.Kinds; k++ {
 		id := fabric.FirstMessageID + fabric.FrameID(k)
 		if k.Reserved() {
 			id = fabric.FirstReservedID + fabric.FrameID(k)
 		}
-		el.Handle(id, func(fabric.Message) {})
+		el.Handle(id, func(fabric.Message) {
+			if (k == travel.KindDone || k == travel.KindRefused) && time.Since(from) < announcedFor/2 {
+				g.gain.refused.Add(1)
+			}
+		})
 	}
 	at, err := el.Dial(g.ctx, g.spec.Servers[0].Addr)
 	if err != nil {
@@ -153,7 +203,7 @@ func (g *greed) fetches() {
 
 // announcement is an INJECT message (docs/travel.md) of a function that nobody has.
 func announcement(transfer uint32) []byte {
-	const flagExt, seconds = 4, 15 << 11
+	const flagExt, seconds = 4, uint16(announcedFor/time.Second) << 11
 	b := binary.LittleEndian.AppendUint16(nil, flagExt<<12|16)
 	b = binary.LittleEndian.AppendUint16(b, seconds)
 	b = append(b, 0, 0, byte(transfer), byte(transfer>>8), byte(transfer>>16))
@@ -166,7 +216,7 @@ func announcement(transfer uint32) []byte {
 
 // bindings has ever more different functions run, over and over.
 func (g *greed) bindings() {
-	for g.ctx.Err() == nil {
+	for round := 0; g.ctx.Err() == nil; round++ {
 		for i := range evesImages {
 			img, err := another(xrdma.Echo(), fmt.Sprintf("eve%d-%d", g.number, i))
 			if err != nil {
@@ -176,7 +226,9 @@ func (g *greed) bindings() {
 			if err != nil {
 				break
 			}
-			<-fut.Done()
+			if _, err := fut.Wait(g.ctx); err == nil && round == 0 {
+				g.gain.ran.Add(1)
+			}
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -191,7 +243,7 @@ func (g *greed) derived() {
 	if err != nil {
 		return
 	}
-	g.hold(8, func(i int) (*image.Image, error) { return another(img, fmt.Sprintf("derives%d-%d", g.number, i)) })
+	g.hold(evesDerived, func(i int) (*image.Image, error) { return another(img, fmt.Sprintf("derives%d-%d", g.number, i)) })
 }
 
 // regions takes memory of the pool, in small pieces.
@@ -204,7 +256,7 @@ func (g *greed) regions() {
 			size = victimPool / eves
 		}
 		r, err := g.party.Pool().CreateRegion(g.ctx, name, pool.Spec{Name: fmt.Sprintf("eve%d-%d", g.number, i), Size: size})
-		if err != nil {
+		if g.tried(err); err != nil {
 			continue
 		}
 		all = append(all, r)

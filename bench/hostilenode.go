@@ -17,6 +17,9 @@ import (
 const (
 	victimMemory = 1 << 30
 	victimPool   = 256 << 20
+	victimCode   = "256MiB" // small enough to be filled
+	fewCalls     = 8        // that are under way now and then besides the endless ones
+	waitsBits    = 20       // of the answer to idPlaces: the number of those that wait; above it how often something was refused or gave way
 )
 
 // principals are who takes part, and what they may do.
@@ -56,7 +59,7 @@ func startNode(spec *role) (info serverInfo, s *station, err error) {
 	if err != nil {
 		return info, nil, err
 	}
-	cfg := node.Config{Name: spec.Name, Listen: []string{spec.Listen}, Tokens: tokens, Token: "node", Memory: victimMemory, PoolMemory: victimPool,
+	cfg := node.Config{Name: spec.Name, Listen: []string{spec.Listen}, Tokens: tokens, Token: "node", Memory: victimMemory, PoolMemory: victimPool, LimitsByName: map[string]string{"code_bytes": victimCode},
 		Policy: spec.Policy.String(), WasmCompiler: spec.WasmCompiler, Schemes: fabric.Schemes{spec.scheme}}
 	if spec.Code.Form != "wasm" {
 		cfg.Native, cfg.Trust = spec.Code.Native, []node.TrustedKey{{Name: "bench", Key: hex.EncodeToString(spec.Code.Trust)}}
@@ -75,6 +78,8 @@ func startNode(spec *role) (info serverInfo, s *station, err error) {
 		return info, nil, err
 	}
 	err = long.Serve(s.rpc, func(ctx context.Context, _ *rpc.Call, _ []byte) ([]byte, error) {
+		s.longs.Add(1)
+		defer s.longs.Add(-1)
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
 	}, rpc.Options{})
@@ -87,6 +92,15 @@ func (s *station) handleState() {
 	s.el.Handle(idState, func(m fabric.Message) {
 		st := s.rt.Stats()
 		m.From.Post(idAlloc, binary.LittleEndian.AppendUint64(nil, uint64(st.Sizes.Running)<<32|uint64(st.LongestLoad.Microseconds())), nil)
+	})
+	s.el.Handle(idPlaces, func(m fabric.Message) {
+		calls, st := s.rpc.Stats(), s.rt.Stats()
+		waits := int(calls.Parked) + st.Sizes.Queued + st.Sizes.Awaiting + st.Sizes.Backlog + st.Sizes.Stowed
+		if held := int(calls.Active - s.longs.Load()); held > fewCalls { // they wait for memory of requests
+			waits += held
+		}
+		turned := calls.Refused + calls.HandlerErrors + st.Counters.Refused + st.Evicted
+		m.From.Post(idAlloc, binary.LittleEndian.AppendUint64(nil, turned<<waitsBits|uint64(min(waits, 1<<waitsBits-1))), nil)
 	})
 	s.el.Handle(idMemory, func(m fabric.Message) { m.From.Post(idAlloc, binary.LittleEndian.AppendUint64(nil, ownMiB()), nil) })
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -24,6 +25,7 @@ import (
 const (
 	honestCalls = 1000             // with the usual number of rounds
 	honestTime  = 10 * time.Second // a call's deadline
+	fillTimes   = 20 * time.Second // for a bound to be met, with the usual number of rounds
 	eves        = 6                // connections of the principal that takes all
 	evesCalls   = 64               // of each
 	evesBytes   = 4 << 20          // of large requests
@@ -65,15 +67,32 @@ func (v *victim) neighbours() error {
 		crowd = append(crowd, e)
 	}
 	failed, calls := 0, 0
-	var firstWhy string
+	firstWhy, full, short := "", 0, []string{}
 	for i, k := range greedy {
+		if k.what == addresses && strings.HasPrefix(v.spec.Servers[0].Addr, "tcp:") {
+			continue
+		}
 		v.say("one principal takes "+k.what, 0.5+0.3*float64(i)/float64(len(greedy)))
 		ctx, cancel := context.WithTimeout(v.ctx, time.Minute)
-		var took sync.WaitGroup
-		for n, e := range crowd {
-			took.Go(func() { k.take(&greed{victim: v, party: e, ctx: ctx, number: n}) }) // what is refused is what is wanted
+		if err := v.quiet(); err != nil {
+			cancel()
+			return err
 		}
-		time.Sleep(300 * time.Millisecond)
+		var took sync.WaitGroup
+		gain, before := &gains{}, v.last.Load()
+		for n, e := range crowd {
+			took.Go(func() { k.take(&greed{victim: v, party: e, ctx: ctx, number: n, gain: gain}) }) // what is refused is what is wanted
+		}
+		met, err := v.fill(k.what, gain, before)
+		if err != nil {
+			cancel()
+			return err
+		}
+		if met {
+			full++
+		} else {
+			short = append(short, k.what)
+		}
 		for range max(honestCalls*v.hostileRounds()/hostileRounds/len(greedy), 1) {
 			calls++
 			if err := v.honest(calls); err != nil {
@@ -87,10 +106,41 @@ func (v *victim) neighbours() error {
 	}
 	v.r.Set("others_failed", failed)
 	v.r.Set("others_calls", calls)
+	v.r.Set("places_full", full)
+	if len(short) > 0 { // there the honest calls say little
+		v.r.Set("places_not_full", strings.Join(short, "; "))
+	}
 	if firstWhy != "" {
 		v.r.Set("others_failed_with", firstWhy)
 	}
 	return nil
+}
+
+// quiet waits until nothing waits at the server any more.
+func (v *victim) quiet() error {
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		if err := v.ask(v.eps[0], idPlaces, nil); err != nil {
+			return err
+		}
+		if v.last.Load()&(1<<waitsBits-1) == 0 {
+			return nil
+		}
+		if time.Now().After(end) {
+			return errors.New("what one principal took is not given back")
+		}
+	}
+}
+
+// fill waits until a bound is met; false: it was not in time, of which a run of few rounds has less.
+func (v *victim) fill(what string, gain *gains, before uint64) (met bool, err error) {
+	end := time.Now().Add(fillTimes * time.Duration(v.hostileRounds()) / hostileRounds)
+	time.Sleep(300 * time.Millisecond)
+	for err == nil && !met && time.Now().Before(end) {
+		if met, err = v.full(what, gain, before); !met {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	return met, err
 }
 
 // crowds measures connecting beside those that say nothing or little.
@@ -146,14 +196,16 @@ func (v *victim) memory() error {
 	if err != nil {
 		return err
 	}
-	most, mostCharged, over := 0.0, 0.0, 0.0
+	most, mostCharged, over, uncharged, last := 0.0, 0.0, 0.0, 0.0, chargedBefore
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		charged, has, err := look()
 		if err != nil {
 			return err
 		}
 		most, mostCharged = max(most, has), max(mostCharged, charged)
-		if more := charged - chargedBefore; more >= 256 { // of less, what Go keeps for itself is much
+		more := max(charged, last) - chargedBefore // what it has was looked at between the two
+		last = charged
+		if uncharged = max(uncharged, has-before-more); more >= 256 { // of less, what Go keeps for itself is much
 			over = max(over, (has-before)/more)
 		}
 		if slices.IndexFunc(running, func(fut *inject.Future) bool { return !ended(fut) }) < 0 {
@@ -167,6 +219,7 @@ func (v *victim) memory() error {
 	v.r.Set("rss_mib_max", most)
 	v.r.Set("charged_mib_max", mostCharged)
 	v.r.Set("rss_over_charged", over)
+	v.r.Set("rss_uncharged_mib_max", uncharged) // at any charge
 	return nil
 }
 
