@@ -14,6 +14,7 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/dataset"
 	"github.com/wherry-fabric/wherry/dataset/batch"
+	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/invoke"
 	"github.com/wherry-fabric/wherry/query"
 )
@@ -51,6 +52,34 @@ func (b *bench) window(t *testing.T, c *Client, name string, element, window int
 		t.Fatal(err)
 	}
 	return out.Bytes()
+}
+
+// A node says any number of edges: what is too much, also once it is counted in bytes, is refused before memory is made for it.
+func TestTooManyEdges(t *testing.T) {
+	for _, c := range []struct {
+		ends []uint64
+		unit uint64
+		want string
+	}{
+		{[]uint64{7, 9, 12}, 4, ""},
+		{[]uint64{0, 0, MaxReadBytes/4 + 1}, 4, "at once"},
+		{[]uint64{0, 1 << 62, 1 << 62}, 4, "at once"}, // in bytes it is 0
+		{[]uint64{0, 1, 1<<62 + 1}, 4, "at once"},
+		{[]uint64{9, 0, 10}, 4, "row 1"},
+	} {
+		a := adjacency{width: 8}
+		for _, end := range c.ends {
+			a.offsets = binary.LittleEndian.AppendUint64(a.offsets, end)
+		}
+		n, err := a.count(uint64(len(c.ends)-1), c.unit)
+		if c.want == "" {
+			if err != nil || n != c.ends[len(c.ends)-1]-c.ends[0] {
+				t.Errorf("%v: %d, %v", c.ends, n, err)
+			}
+		} else if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %d, %v, want %q", c.ends, n, err, c.want)
+		}
+	}
 }
 
 // A chase's u64 column is an Arrow file at each node: pyarrow reads it as it lies in memory, a query asks it, a chase runs on it,
@@ -92,6 +121,19 @@ func TestColumnOfNumbers(t *testing.T) {
 				t.Errorf("%s: %d chunks skipped; only values that are sealed have bounds", name, skipped)
 			}
 			var back, stream bytes.Buffer
+			table, err = c.Table(t.Context(), name, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for e := range 2 { // a window in a file is mapped as one of its own is, and no longer
+				m, err := table.Import(t.Context(), c.links.Endpoint(table.Shards[e].Element), e, cluster.RowsWindow)
+				if err != nil || m.Mapped() != (scheme == "shm") {
+					t.Fatalf("%s: element %d is mapped: %v, %v", name, e, err == nil && m.Mapped(), err)
+				}
+				if err := m.Get(t.Context(), make([]byte, 8), 8*rows/2-4); !errors.Is(err, fabric.ErrRange) {
+					t.Errorf("%s: a read that ends behind the window of element %d: %v", name, e, err)
+				}
+			}
 			r, err := c.Reader(t.Context(), name)
 			if err == nil {
 				err = errors.Join(r.Write(t.Context(), ReadOptions{Format: "raw"}, &back), r.WriteBatches(t.Context(), ReadOptions{First: 10, Count: 200_000}, batch.Arrow, &stream))

@@ -40,27 +40,35 @@ func (r *Reader) adjacency(ctx context.Context, element, offsets, weights int, w
 	if err := r.ReadAt(ctx, element, offsets, a.offsets, width*first); err != nil {
 		return nil, err
 	}
-	before := uint64(0)
-	for i := range count {
-		from, to := a.list(i)
-		if from != before || to < from {
-			return nil, fmt.Errorf("dataset %s: element %d: the edges or the name of its row %d are from %d to %d", r.Table.Name, element, first+i, from, to)
-		}
-		before = to
-	}
-	if before*unit > MaxReadBytes {
-		return nil, fmt.Errorf("dataset %s: %w", r.Table.Name, errEdges)
+	values, err := a.count(count, unit)
+	if err != nil {
+		return nil, fmt.Errorf("dataset %s: element %d, rows from %d: %w", r.Table.Name, element, first, err)
 	}
 	start := uint64(binary.LittleEndian.Uint32(a.offsets))
 	if width == 8 {
 		start = binary.LittleEndian.Uint64(a.offsets)
 	}
-	a.values = make([]byte, before*unit)
+	a.values = make([]byte, values*unit)
 	if err := r.ReadAt(ctx, element, offsets+1, a.values, start*unit); err != nil || weights < 0 {
 		return a, err
 	}
-	a.weights = make([]byte, before*8)
+	a.weights = make([]byte, values*8)
 	return a, r.ReadAt(ctx, element, weights, a.weights, start*8)
+}
+
+// count is how many values so many rows have, each of unit bytes. The node may say any number.
+func (a *adjacency) count(rows, unit uint64) (values uint64, err error) {
+	for i := range rows {
+		from, to := a.list(i)
+		if from != values || to < from {
+			return 0, fmt.Errorf("the edges or the name of row %d are from %d to %d", i, from, to)
+		}
+		values = to
+	}
+	if values > MaxReadBytes/unit {
+		return 0, errEdges
+	}
+	return values, nil
 }
 
 // errEdges says that vertices have more edges than are fetched at once.

@@ -64,7 +64,7 @@ func (r *Reader) remote(ctx context.Context, element, window int) (*fabric.Remot
 	if ep == nil || ep.Incarnation() != s.Incarnation {
 		return nil, fmt.Errorf("dataset %s: %w", r.Table.Name, r.c.shardLost(s, true))
 	}
-	m, err := ep.Import(ctx, s.Windows[window].Key)
+	m, err := r.Table.Import(ctx, ep, element, window)
 	if err != nil {
 		return nil, fmt.Errorf("dataset %s at node %s: %w", r.Table.Name, s.Element, err)
 	}

@@ -1,7 +1,10 @@
 package cluster
 
 import (
+	"context"
+
 	"github.com/wherry-fabric/wherry/column"
+	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/schema"
 )
 
@@ -42,6 +45,27 @@ func FileOf(k Kind, windows int) int {
 		return GraphFile
 	}
 	return -1
+}
+
+// Import makes a shard's window usable at an endpoint of its element. A peer maps a whole segment only: of a window in a file that is the file's.
+func (t *Table) Import(ctx context.Context, ep *fabric.Endpoint, element, window int) (*fabric.Remote, error) {
+	s, file := &t.Shards[element], t.File()
+	key := s.Windows[window].Key
+	if file < 0 || !InFile(window, file) || s.Windows[window].Size == 0 || s.Windows[file].Key.IsZero() {
+		return ep.Import(ctx, key)
+	}
+	whole, err := ep.Import(ctx, s.Windows[file].Key)
+	if err != nil || !whole.Mapped() {
+		return ep.Import(ctx, key)
+	}
+	var sizes []uint64
+	for i, w := range s.Windows[:file] {
+		if InFile(i, file) {
+			sizes = append(sizes, w.Size)
+		}
+	}
+	at, _ := column.Places(sizes)
+	return whole.Part(key, at[window]) // those in the file are the first
 }
 
 // InFile reports whether a window lies in the file that is window file (Table.File).

@@ -33,7 +33,6 @@ func listTable(t testing.TB) *Table {
 func TestFileTables(t *testing.T) {
 	for want, spoil := range map[string]func(*Table){
 		"1 windows, the first shard has 3":   func(tab *Table) { tab.Shards[1].Windows = tab.Shards[1].Windows[:1] },
-		"window 2 is writable":               func(tab *Table) { tab.Shards[0].Windows[RowsFile].Writable = true },
 		"window 1 is writable":               func(tab *Table) { tab.Shards[0].Windows[RowsDirectory].Writable = true },
 		"24 bytes, and the windows in it 24": func(tab *Table) { tab.Shards[0].Windows[RowsFile] = Window{Size: 24} },
 		"window 0 has 23 bytes":              func(tab *Table) { tab.Shards[0].Windows[RowsWindow] = Window{Size: 23} },

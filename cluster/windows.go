@@ -69,7 +69,7 @@ func (t *Table) validateWindows(s *Shard) error {
 func validateFile(s *Shard, file int) error {
 	all := uint64(0)
 	for i, w := range s.Windows {
-		if w.Writable && (!InFile(i, file) || file == GraphFile) {
+		if w.Writable && (file == GraphFile || i == RowsDirectory) {
 			return fmt.Errorf("window %d is writable: only values of fixed width are", i)
 		}
 		if InFile(i, file) {

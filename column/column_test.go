@@ -2,6 +2,7 @@ package column
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -50,6 +51,29 @@ func TestBadTypes(t *testing.T) {
 		if _, err := Parse(text); !errors.Is(err, ErrType) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
+	}
+}
+
+// TestDeepTypes: structs within each other are read once, not once more at each depth: a table may have thousands of them.
+func TestDeepTypes(t *testing.T) {
+	var fields []string
+	for i := range 400 {
+		fields = append(fields, fmt.Sprintf("f%d:u8", i))
+	}
+	reads := func(depth int) float64 {
+		text := "struct<" + strings.Repeat("a:struct<", depth-1) + strings.Join(fields, ",") + strings.Repeat(">", depth)
+		return testing.AllocsPerRun(1, func() {
+			typ, err := Parse(text)
+			if err == nil {
+				err = typ.Validate()
+			}
+			if err != nil || typ.String() != text {
+				t.Errorf("%d deep: %v", depth, err)
+			}
+		})
+	}
+	if flat, deep := reads(1), reads(MaxNesting); deep > 2*MaxNesting*flat {
+		t.Errorf("a type takes %v allocations, %d deep %v", flat, MaxNesting, deep)
 	}
 }
 

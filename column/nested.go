@@ -65,7 +65,7 @@ func parseNested(text string, depth int) (t Type, nested bool, err error) {
 	}
 	fields, err := parseList(inner, depth+1)
 	if err == nil {
-		err = fields.Validate()
+		err = fields.validateNames() // the types were just parsed: to read them again at each depth doubles the work with each
 	}
 	if err != nil {
 		return t, true, fmt.Errorf("%w %.80q: %w", ErrType, text, err)

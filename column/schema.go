@@ -30,6 +30,19 @@ type Schema []Column
 
 // Validate reports what a schema must not have.
 func (s Schema) Validate() error {
+	if err := s.validateNames(); err != nil {
+		return err
+	}
+	for _, c := range s {
+		if err := c.Type.Validate(); err != nil {
+			return fmt.Errorf("%w: column %q: %w", ErrSchema, c.Name, err)
+		}
+	}
+	return nil
+}
+
+// validateNames is Validate of columns whose types are known to be valid.
+func (s Schema) validateNames() error {
 	if len(s) == 0 || len(s) > MaxColumns {
 		return fmt.Errorf("%w: %d columns, it takes 1 to %d", ErrSchema, len(s), MaxColumns)
 	}
@@ -42,9 +55,6 @@ func (s Schema) Validate() error {
 			return fmt.Errorf("%w: columns %d and %d are both called %q: rename one", ErrSchema, other+1, i+1, c.Name)
 		}
 		seen[c.Name] = i
-		if err := c.Type.Validate(); err != nil {
-			return fmt.Errorf("%w: column %q: %w", ErrSchema, c.Name, err)
-		}
 	}
 	return nil
 }

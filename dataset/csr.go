@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/wherry-fabric/wherry/cluster"
-	"github.com/wherry-fabric/wherry/dataset/part"
+	"github.com/wherry-fabric/wherry/column"
 )
 
 // CSR is a whole graph in memory, in compressed sparse rows: for a loader that
@@ -188,7 +188,7 @@ func (g *graphShape) plan(s cluster.Sharding) (*Plan, error) {
 		}
 	}
 	for _, sizes := range p.Sizes {
-		_, sizes[cluster.GraphFile] = part.Places(sizes[:cluster.GraphFile])
+		_, sizes[cluster.GraphFile] = column.Places(sizes[:cluster.GraphFile])
 	}
 	return p, nil
 }

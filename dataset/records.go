@@ -9,6 +9,7 @@ import (
 	"io"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/dataset/part"
 	"github.com/wherry-fabric/wherry/schema"
 )
@@ -156,7 +157,7 @@ func (sc *recordScan) plan(in Input) (*Plan, error) {
 		_, n := s.ElementRows(e)
 		sizes := []uint64{n * uint64(sc.layout.Size)}
 		if len(sc.strs) == 0 {
-			_, file := part.Places(sizes)
+			_, file := column.Places(sizes)
 			sizes = append(sizes, part.FixedDirectoryBytes(n), file)
 		} else {
 			if heaps[e] > maxHeapBytes {

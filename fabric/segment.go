@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -74,6 +75,7 @@ type Segment struct {
 	mu     sync.Mutex
 	keys   []uint32               // slots in the key table
 	given  map[*Endpoint]struct{} // whose peers have the descriptor
+	ends   []uint64               // see Pad
 	closed bool
 }
 
@@ -161,6 +163,27 @@ func (s *Segment) Mappable() uint64 {
 		return uint64(own.whole)
 	}
 	return s.size
+}
+
+// Pad says that what is kept in the segment ends at these offsets, with zeros behind each up to a multiple of SegmentAlign: a key to a range that
+// ends there may be mapped to that multiple.
+func (s *Segment) Pad(ends ...uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ends = append(s.ends, ends...)
+}
+
+// Padded reports whether mapping whole pages of a range shows nothing but the range, and zeros: it ends at a page, with the segment, or, if it begins
+// at a page too, as Pad says.
+func (s *Segment) Padded(offset, size uint64) bool {
+	end := offset + size
+	whole := offset + (size+SegmentAlign-1)&^(SegmentAlign-1)
+	if whole > s.Mappable() {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return whole == end || end >= s.size || offset%SegmentAlign == 0 && slices.Contains(s.ends, end)
 }
 
 // Key exports the whole segment with the given rights.

@@ -321,7 +321,7 @@ func (rt *Runtime) openWindow(b *bound, w cluster.Window, maps, writable bool) (
 		b.windows = append(b.windows, access)
 		return abi.Window{FD: -1}, nil
 	}
-	if whole := (w.Size + fabric.SegmentAlign - 1) &^ (fabric.SegmentAlign - 1); whole > r.Size && r.Offset+r.Size < seg.Size() || r.Offset+whole > seg.Mappable() {
+	if whole := (w.Size + fabric.SegmentAlign - 1) &^ (fabric.SegmentAlign - 1); whole > r.Size && !seg.Padded(r.Offset, r.Size) || r.Offset+whole > seg.Mappable() {
 		return abi.Window{}, fmt.Errorf("%w: a function sees whole pages of %d bytes, and the key ends inside one, at %d of its segment's %d bytes; narrow to whole pages",
 			fabric.ErrRange, fabric.SegmentAlign, r.Offset+r.Size, seg.Size())
 	}

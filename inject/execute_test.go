@@ -46,6 +46,13 @@ func TestWindowEnds(t *testing.T) {
 		}
 		return el.NewSegmentOn(&guestMemory{fd, mem}, size, fabric.Writable)
 	}
+	padded := func(size uint64) (*fabric.Segment, error) {
+		seg, err := el.NewSegment(size, fabric.Writable)
+		if err == nil {
+			seg.Pad(2*fabric.SegmentAlign - 100)
+		}
+		return seg, err
+	}
 	own := func(size uint64) (*fabric.Segment, error) { return el.NewSegment(size, fabric.Writable) }
 	for _, c := range []struct {
 		name             string
@@ -53,6 +60,8 @@ func TestWindowEnds(t *testing.T) {
 		size, from, part uint64
 		ok               bool
 	}{
+		{"as Pad says", padded, 4 * fabric.SegmentAlign, 0, 2*fabric.SegmentAlign - 100, true},
+		{"as Pad says, and with the next one's beginning", padded, 4 * fabric.SegmentAlign, 4096, 2*fabric.SegmentAlign - 100 - 4096, false},
 		{"own, with zeros behind it", own, 100, 0, 100, true},
 		{"its end", own, fabric.SegmentAlign + 100, fabric.SegmentAlign, 100, true},
 		{"within a page", own, 200, 0, 100, false},

@@ -676,7 +676,7 @@ func (h *host) remote(element, window uint32, shard *cluster.Shard) (*fabric.Rem
 		return nil, fabric.ErrPeerLost
 	}
 	h.release()
-	r, err := ep.Import(h.waitContext(), shard.Windows[window].Key)
+	r, err := b.table.Import(h.waitContext(), ep, int(element), int(window))
 	if err != nil {
 		return nil, err
 	}

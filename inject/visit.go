@@ -14,6 +14,7 @@ func (rt *Runtime) hostOf(run *travel.Run) *host {
 	h, b := rt.idleHost(), set.last
 	b.runs++
 	h.run, run.User, h.principal = run, h, b.principal
+	h.worker, h.workers = run.Worker() // the host may have been another worker's
 	h.payload, h.deadline = run.Payload, run.Deadline()
 	h.bound, h.instance, b.spare = b, b.spare, nil
 	return h

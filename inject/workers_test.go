@@ -122,3 +122,39 @@ func TestWorkersRefusedThere(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestWorkersLeaveNothing: a run takes nothing of what was there before it: which worker of how many, of an invocation that had several.
+func TestWorkersLeaveNothing(t *testing.T) {
+	s := newStreet(t, func(c *inject.Config) { c.Travel.Workers = 2 })
+	f := s.prepareImage(s.client, stepsImage(t, "workers", shares))
+	s.path()
+	var roots []inject.Root
+	for i := range 2 * houses {
+		roots = append(roots, inject.Root{Element: uint32(i / 2), Worker: uint8(i % 2), Payload: payload(uint64(i), one(opScratchCount, 0, 0), one(opSpin, 0, 20))})
+	}
+	around := payload(1, on(1, on(2, one(opAdd, 2, 1)...)...))
+	for range 5 {
+		fut, err := f.Start(within(t, patience), roots, inject.Options{Workers: 2})
+		if err == nil {
+			_, err = wait(t, fut)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.idle()
+		s.clear()
+		var all []*inject.Future
+		for range 8 { // more than have run at once
+			all = append(all, s.start(within(t, patience), 0, around))
+		}
+		for _, fut := range all {
+			if _, err := wait(t, fut); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.idle()
+		if got := [houses]int{len(s.spies[0].runs()), len(s.spies[1].runs()), len(s.spies[2].runs())}; got != [houses]int{8, 8, 8} {
+			t.Fatalf("branches that go round ran %v times", got)
+		}
+	}
+}

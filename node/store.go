@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/control"
-	"github.com/wherry-fabric/wherry/dataset/part"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/internal/share"
 	"github.com/wherry-fabric/wherry/pool/component"
@@ -79,7 +79,7 @@ type window struct {
 // memory is the window's part of its segment.
 func (w *window) memory() []byte { return w.seg.Bytes()[w.at : w.at+w.size] }
 
-// key makes a key to the window, and to the rest of its last page: functions map whole pages.
+// key makes a key to the window.
 func (w *window) key() (fabric.Key, error) {
 	rights := fabric.RightRead
 	if w.writable {
@@ -91,7 +91,7 @@ func (w *window) key() (fabric.Key, error) {
 	case w.size == 0: // it has a key all the same
 		return w.seg.KeyRange(0, 1, fabric.RightRead)
 	}
-	return w.seg.KeyRange(w.at, uint64(wholeBytes(w.size)), rights)
+	return w.seg.KeyRange(w.at, w.size, rights)
 }
 
 // shard is what this node holds of a dataset.
@@ -245,12 +245,12 @@ func windowsOf(sizes []uint64, file int, writable bool) ([]window, error) {
 			}
 		}
 		var want uint64
-		if at, want = part.Places(inside); sizes[file] != want {
+		if at, want = column.Places(inside); sizes[file] != want {
 			return nil, fmt.Errorf("%w: an Arrow file of %d bytes, with these windows it has %d", control.ErrRequest, sizes[file], want)
 		}
 	}
 	for i, n := range sizes {
-		made[i] = window{size: n, writable: writable && file < 0}
+		made[i] = window{size: n, writable: writable && (file < 0 || i == file)} // not the directory
 		if cluster.InFile(i, file) {
 			made[i].at, made[i].inFile, made[i].writable = at[i], true, writable
 		}
@@ -265,7 +265,7 @@ func (s *store) fillIn(made []window, file int, writable bool) error {
 			continue
 		}
 		kind := fabric.Sealed
-		if made[i].writable || i == file && writable {
+		if made[i].writable {
 			kind = fabric.Writable
 		}
 		seg, err := s.el.NewSegment(max(made[i].size, 1), kind)
@@ -275,8 +275,9 @@ func (s *store) fillIn(made []window, file int, writable bool) error {
 		made[i].seg = seg
 	}
 	for i := range made {
-		if made[i].inFile {
-			made[i].seg = made[file].seg
+		if w := &made[i]; w.inFile {
+			w.seg = made[file].seg
+			w.seg.Pad(w.at + w.size) // functions map whole pages
 		}
 	}
 	return nil

@@ -10,31 +10,17 @@ import (
 	"github.com/wherry-fabric/wherry/column"
 )
 
-// An aligned file is an Arrow IPC file of one batch whose buffers begin at multiples of Align, so that each can be a window of its own: what
+// An aligned file is an Arrow IPC file of one batch whose buffers begin at multiples of Align, so that each can be a window of its own (column.Places): what
 // functions and other elements use is the buffer, and what other programs read is the file. Its node writes it around the buffers, which are
-// filled in place. The file's head has Align bytes, its end tailBytes.
+// filled in place.
 
 const (
-	// Align is what buffers begin at a multiple of: a window's pages (fabric.SegmentAlign).
-	Align = 64 << 10
+	// Align is what buffers begin at a multiple of, and how long the file's head is.
+	Align = column.FileAlign
 	// tailBytes are the end of the stream, the footer, its length and the magic. A footer of three columns takes some 600 bytes, and of
 	// one with the longest name 500.
-	tailBytes = 4 << 10
+	tailBytes = column.FileTail
 )
-
-// Places are where the buffers of an aligned file begin, which have these sizes, and how long the file is. An empty one has no place: 0.
-func Places(sizes []uint64) (at []uint64, file uint64) {
-	next := uint64(Align)
-	for _, n := range sizes {
-		if n == 0 {
-			at = append(at, 0)
-			continue
-		}
-		at = append(at, next)
-		next += (n + Align - 1) &^ (Align - 1)
-	}
-	return at, next + tailBytes
-}
 
 // Aligned is what an aligned file has beside its buffers.
 type Aligned struct {
@@ -80,7 +66,7 @@ func FixedFile(c column.Column, rows uint64) (*Aligned, error) {
 	default:
 		return nil, fmt.Errorf("%w: a column of type %v cannot be a window", ErrPart, c.Type)
 	}
-	at, file := Places([]uint64{rows * width})
+	at, file := column.Places([]uint64{rows * width})
 	return &Aligned{fields: []fieldSpec{f}, rows: rows, lengths: []uint64{rows}, buffers: []span{{}, {at[0], rows * width}}, file: file}, nil
 }
 
@@ -120,7 +106,7 @@ func (g Graph) File() (*Aligned, error) {
 	if len(g.Sizes) != graphBuffers {
 		return nil, fmt.Errorf("%w: a graph has %d buffers, not %d", ErrPart, graphBuffers, len(g.Sizes))
 	}
-	at, file := Places(g.Sizes)
+	at, file := column.Places(g.Sizes)
 	buffer := func(i int) span { return span{at[i], g.Sizes[i]} }
 	a := &Aligned{rows: g.Rows, file: file}
 	if g.Sizes[nameOffsets] > 0 {

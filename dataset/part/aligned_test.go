@@ -24,7 +24,7 @@ func readAligned(t *testing.T, a *Aligned, err error, buffers [][]byte) arrow.Re
 	for _, b := range buffers {
 		sizes = append(sizes, uint64(len(b)))
 	}
-	at, size := Places(sizes)
+	at, size := column.Places(sizes)
 	if size != a.Size() {
 		t.Fatalf("the file takes %d bytes, its buffers ask for %d", a.Size(), size)
 	}

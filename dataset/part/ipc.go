@@ -169,7 +169,10 @@ func (b *Builder) copier(a arrow.Array) (func(row int) error, error) {
 	if b.size == 0 {
 		return nil, fmt.Errorf("%w: columns of Arrow type %v are not supported yet", column.ErrType, a.DataType())
 	}
-	values := a.Data().Buffers()[1].Bytes()[a.Data().Offset()*b.size:]
+	var values []byte // none of lists that are all empty: the file has no buffer then
+	if buffer := a.Data().Buffers()[1]; buffer != nil {
+		values = buffer.Bytes()[a.Data().Offset()*b.size:]
+	}
 	return func(r int) error {
 		b.fixed = append(b.fixed, values[r*b.size:(r+1)*b.size]...)
 		b.mark(true)

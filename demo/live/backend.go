@@ -76,17 +76,17 @@ func (b *Backend) open(ctx context.Context) error {
 	if err := b.checkLayout(); err != nil {
 		return err
 	}
-	for _, s := range b.table.Shards {
+	for e, s := range b.table.Shards {
 		ep, err := b.client.Endpoint(ctx, s.Element)
 		if err != nil {
 			return err
 		}
 		windows := make([]*fabric.Remote, len(s.Windows))
 		for w, window := range s.Windows {
-			if window.Size == 0 {
+			if window.Size == 0 || w == b.table.File() {
 				continue
 			}
-			if windows[w], err = ep.Import(ctx, window.Key); err != nil {
+			if windows[w], err = b.table.Import(ctx, ep, e, w); err != nil {
 				return err
 			}
 		}

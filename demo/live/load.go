@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/client"
+	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/dataset/part"
 	"github.com/wherry-fabric/wherry/demo"
 	"github.com/wherry-fabric/wherry/demo/debgraph"
 	"github.com/wherry-fabric/wherry/fabric"
@@ -41,18 +43,17 @@ func Layouts(g *debgraph.Graph, elements int) (graph, chase demo.Layout, err err
 	return graph, chase, err
 }
 
-// Need is the memory that the element with the most data lends: whole segments.
+// Need is the memory that the element with the most data lends: whole segments, in which the windows of a shard lie together.
 func Need(layouts ...demo.Layout) uint64 {
 	most := uint64(0)
 	for e := range layouts[0].Elements {
 		sum := uint64(0)
 		for _, l := range layouts {
 			windows := l.WindowBytes[e]
-			for _, n := range windows {
-				sum += segmentBytes(n)
-			}
-			if len(windows) == int(demo.GraphWindows) {
-				sum += 2 * segmentBytes(0) // a dataset's graph has room for names
+			_, file := column.Places(windows)
+			sum += segmentBytes(file)
+			if len(windows) == 1 { // the chase's rows, which have a directory
+				sum += segmentBytes(part.FixedDirectoryBytes(windows[0] / 8))
 			}
 		}
 		most = max(most, sum)

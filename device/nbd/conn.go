@@ -84,6 +84,11 @@ func (c *conn) watchAll() {
 	}
 }
 
+// unheard reports whether more may be received, and epoll does not tell of it: not by EPOLLOUT either, which is always true of a client that reads.
+func (c *conn) unheard() bool {
+	return c.events&unix.EPOLLIN == 0 && (c.events&unix.EPOLLOUT == 0 || c.sent < len(c.out)) && c.takes()
+}
+
 // ready is called with what epoll says. It reports whether something was done.
 func (c *conn) ready(events uint32) bool {
 	if events&unix.EPOLLOUT != 0 && c.sent < len(c.out) {
@@ -267,6 +272,7 @@ func (c *conn) flush() {
 		n, err = 0, nil
 	}
 	if err == nil {
+		c.forget()
 		for _, b := range c.batch {
 			k := min(n, len(b))
 			c.out = append(c.out, b[k:]...)
@@ -291,6 +297,14 @@ func (c *conn) unbatch() {
 	}
 	clear(c.batch)
 	c.slots, c.batch, c.answers = c.slots[:0], c.batch[:0], 0
+}
+
+// forget lets go of what has been sent of out, once that is most of it: a client that is always a little behind never empties it.
+func (c *conn) forget() {
+	if c.sent > len(c.out)/2 {
+		c.out = c.out[:copy(c.out, c.out[c.sent:])]
+		c.sent = 0
+	}
 }
 
 // drain sends what the socket did not take before.

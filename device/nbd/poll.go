@@ -28,7 +28,7 @@ func (s *Server) Poll(int, fabric.Turn) (n int) {
 	if s.closing.Load() {
 		s.endAll(net.ErrClosed)
 	}
-	if len(s.conns) > 0 || s.flying > 0 {
+	if len(s.conns) > 0 || s.flying > 0 || len(s.wanting) > 0 {
 		n = s.reap()
 		s.send()
 		n += s.listen()
@@ -71,6 +71,11 @@ func (s *Server) listen() (n int) {
 	}
 	s.alone = 0
 	s.age()
+	for _, c := range s.conns {
+		if c.unheard() { // it had no room when the leader last went to sleep, which may be long ago
+			c.watchAll()
+		}
+	}
 	k, _ := unix.EpollWait(s.epfd, s.events[:], 0)
 	for _, e := range s.events[:max(k, 0)] {
 		if c := s.conns[int(e.Fd)]; c != nil && c.ready(e.Events) {

@@ -16,7 +16,7 @@ import (
 
 // What may take long to compile is compiled in a process that can be killed (Config.Compiler, ServeCompiler), and comes back as the file that
 // wazero would have written: the engine has wazero load that. The process is locked down (internal/jail): it has no way to files, sockets or other processes.
-// What is compiled here is wasmcode's Quick: at most some 10 ms.
+// What is compiled here is wasmcode's Quick: at most 20 ms.
 
 // compilers are an engine's compiler processes.
 type compilers struct {

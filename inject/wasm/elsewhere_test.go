@@ -279,7 +279,7 @@ func converting(functions, conversions int) []byte {
 
 // TestMachineCodeIsChargedWhole: whatever a function compiles to, here or in a process, is charged, also where a byte of it becomes a hundred.
 func TestMachineCodeIsChargedWhole(t *testing.T) {
-	for what, wasm := range map[string][]byte{"here": converting(4, 500), "in a process": converting(8, 2000)} {
+	for what, wasm := range map[string][]byte{"here": converting(4, 120), "in a process": converting(8, 2000)} {
 		e := newEngine(t, Config{CacheDir: t.TempDir(), Compiler: compilerThat("well"), CompileTime: time.Minute})
 		p, err := e.Compile(t.Context(), sha256.Sum256(wasm), 1, wasm, abi.Limits{})
 		if err != nil {

@@ -14,6 +14,7 @@ type body struct {
 	stores int  // instructions in it that write memory
 	blocks int  // basic blocks and calls, once instrumented
 	exits  int  // what edges counts besides
+	traps  int  // conversions to integers that trap, each of which becomes up to six blocks and 100 bytes
 	work   int  // see MaxFunctionWork
 	joins  int  // at most so many values are made where ways through the code meet
 	stack  int  // bytes of it, at most; with the deepest callee's once callGraph has been there
@@ -188,16 +189,17 @@ func (c *bodyChecker) complexity(r *reader) {
 	}
 }
 
-// Quick reports whether the module, whose instrumented code has so many bytes, takes a compiler milliseconds whatever it does: some 10 at most (BenchmarkQuick).
+// Quick reports whether the module, whose instrumented code has so many bytes, takes a compiler milliseconds whatever it does: at most 20 (BenchmarkQuick).
 func (m *Module) Quick(instrumented int) bool {
-	squares, work := 0, 0
+	squares, work, traps := 0, 0, 0
 	for i := range m.bodies {
 		b := &m.bodies[i]
 		kept, edges := b.work/(b.blocks+1), b.edges(b.stores)
 		squares += edges * edges
 		work += kept * (edges + 1)
+		traps += b.traps
 	}
-	return instrumented <= quickBytes && squares <= quickSquares && work <= quickWork
+	return instrumented <= quickBytes && squares <= quickSquares && work <= quickWork && traps <= quickTraps
 }
 
 // edges is what MaxFunctionBlocks bounds, with so many stores that are checked.
@@ -286,6 +288,8 @@ func (c *bodyChecker) block(r *reader, in *instr, cost *uint32) {
 		c.b.exits += blocksOfExit
 	case opIf, opBrIf, opLoop:
 		c.b.exits++ // besides what is jumped to, what follows
+	case opI32TruncF32S, opI32TruncF32S + 1, opI32TruncF32S + 2, opI32TruncF32S + 3, opI64TruncF32S, opI64TruncF32S + 1, opI64TruncF32S + 2, opI64TruncF32S + 3:
+		c.b.traps++
 	case opElse:
 		top := &c.frames[len(c.frames)-1]
 		if top.op != opIf {

@@ -159,7 +159,21 @@ var shapes = map[string]func(n, locals int) []byte{
 	"branch table":     func(n, _ int) []byte { return branchTable(n) },
 	"many functions":   func(n, locals int) []byte { return repeated(n, branchCode(locals)) },
 	"kept vectors":     func(n, _ int) []byte { return keeping(n) },
+	"conversions":      func(n, _ int) []byte { return converting(n) },
+	"loads":            func(n, _ int) []byte { return inARow(n, zero, 0x2c, 0, 0) },
+	"divisions":        func(n, _ int) []byte { return inARow(n, zero, byte(opLocalGet), 0, 0x6d) },
+	"live values": func(n, _ int) []byte {
+		return bodyOf(1, cat(bytes.Repeat(cat(zero, []byte{0x28, 2, 0}), n), bytes.Repeat([]byte{byte(opDrop)}, n)))
+	},
 }
+
+// inARow is a function that does so often with a number what code does.
+func inARow(n int, first []byte, code ...byte) []byte {
+	return bodyOf(1, cat(first, bytes.Repeat(code, n), []byte{byte(opDrop)}))
+}
+
+// converting is a function that makes an integer a float and an integer again, so often.
+func converting(n int) []byte { return inARow(n, []byte{byte(opI32Const), 1, 0xad}, 0xba, 0xb1) }
 
 // keeping is a function that keeps so many vectors, loads them all and then stores them all.
 func keeping(n int) []byte {
@@ -202,7 +216,7 @@ func TestQuick(t *testing.T) {
 		}
 	}
 	for name, wasm := range map[string][]byte{"branches": branches(100, 400), "exits": exits(400), "block parameters": valued(1, 2000, false), "empty loops": emptyLoops(1, 400),
-		"branch table": branchTable(3740), "stores": storing(100, 2000), "kept vectors": keeping(900)} {
+		"branch table": branchTable(3740), "stores": storing(100, 2000), "kept vectors": keeping(900), "conversions": converting(600)} {
 		m, err := Decode(wasm, testRules())
 		if err != nil {
 			t.Fatal(name, err)

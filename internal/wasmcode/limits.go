@@ -45,6 +45,7 @@ const (
 	quickBytes   = 8 << 10
 	quickSquares = 1 << 18
 	quickWork    = 1 << 15
+	quickTraps   = 1 << 9 // conversions to integers that trap: 4,000 of them, in 8 KiB, take 65 ms
 )
 
 // Costs, in units of one plain instruction (a fraction of a nanosecond).

@@ -47,7 +47,9 @@ const (
 	opI64Sub             opcode = 0x7d
 	opI64Or              opcode = 0x84
 	opI64Shl             opcode = 0x86
+	opI32TruncF32S       opcode = 0xa8 // then F32U, F64S, F64U
 	opI64ExtendI32U      opcode = 0xad
+	opI64TruncF32S       opcode = 0xae // then F32U, F64S, F64U
 	opRefNull            opcode = 0xd0
 	opRefFunc            opcode = 0xd2
 
