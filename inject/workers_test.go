@@ -107,6 +107,22 @@ func TestWorkersRefused(t *testing.T) {
 	}
 }
 
+// TestWorkersRefusedThere: an element runs no branch as one of several workers of a function that does not share chunks, whatever the
+// element that sent it says: the function, and what an instance knows of elements, would take workers for elements.
+func TestWorkersRefusedThere(t *testing.T) {
+	s := newStreet(t)
+	f := s.prepareImage(s.client, stepsImage(t, "whole", nil))
+	f.Pretend()
+	fut, err := f.Start(within(t, patience), []inject.Root{{Worker: 1, Payload: payload(1)}}, inject.Options{Workers: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e *travel.RemoteError
+	if _, err = wait(t, fut); !errors.As(err, &e) || e.Code != travel.CodeRefused || !strings.Contains(e.Text, `"start": "chunk"`) {
+		t.Error(err)
+	}
+}
+
 // TestWorkersLeaveNothing: a run takes nothing of what was there before it: which worker of how many, of an invocation that had several.
 func TestWorkersLeaveNothing(t *testing.T) {
 	s := newStreet(t, func(c *inject.Config) { c.Travel.Workers = 2 })
@@ -140,21 +156,5 @@ func TestWorkersLeaveNothing(t *testing.T) {
 		if got := [houses]int{len(s.spies[0].runs()), len(s.spies[1].runs()), len(s.spies[2].runs())}; got != [houses]int{8, 8, 8} {
 			t.Fatalf("branches that go round ran %v times", got)
 		}
-	}
-}
-
-// TestWorkersRefusedThere: an element runs no branch as one of several workers of a function that does not share chunks, whatever the
-// element that sent it says: the function, and what an instance knows of elements, would take workers for elements.
-func TestWorkersRefusedThere(t *testing.T) {
-	s := newStreet(t)
-	f := s.prepareImage(s.client, stepsImage(t, "whole", nil))
-	f.Pretend()
-	fut, err := f.Start(within(t, patience), []inject.Root{{Worker: 1, Payload: payload(1)}}, inject.Options{Workers: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var e *travel.RemoteError
-	if _, err = wait(t, fut); !errors.As(err, &e) || e.Code != travel.CodeRefused || !strings.Contains(e.Text, `"start": "chunk"`) {
-		t.Error(err)
 	}
 }

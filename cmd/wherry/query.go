@@ -55,7 +55,7 @@ quantile(x, 0.99). docs/columns.md describes them all.`,
 	p.Uint64Var(&f.query.Limit, "limit", 0, "rows to give at most, 0 for all")
 	p.StringVar(&f.format, "format", "", "arrow, parquet, csv, json, ndjson or table (default: table on a terminal, else csv)")
 	p.StringVar(&f.out, "out", "-", "file to write, - for standard output")
-	p.IntVar(&f.query.Workers, "workers", 1, fmt.Sprintf("how many workers of each node share its part, 1 to %d; a node lets as many work at once as its own --workers say", query.MaxWorkers))
+	p.IntVar(&f.query.Workers, "workers", 1, fmt.Sprintf("how many workers of each node share its part, 1 to %d; a node lets as many work at once as it has cores, or its limit workers says", query.MaxWorkers))
 	p.BoolVar(&f.explain, "explain", false, "say on standard error what was done where, and how long it took; with --json instead of the answer")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return a.query(cmd, args[0], &f) }
 	return cmd
