@@ -50,9 +50,7 @@ func TestNurseryKilled(t *testing.T) {
 	if err := e.nursery.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.nursery.cmd.Process.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	_, _ = e.nursery.cmd.Process.Wait() // the engine may have waited for it already: either way it is gone
 	another, third := acquire(t, b), acquire(t, b)
 	for _, in := range []*instance{old, another, third} {
 		if st, err := in.Run(order{op: 1}.payload(), nil, &fakeHost{}); err != nil || st != abi.OK {
