@@ -209,6 +209,7 @@ func toldBeforeSleep(t *testing.T, p Policy) {
 		if err := e.WaitFor(ctx, ready.Load); err != nil {
 			t.Fatalf("policy %v: completed on the way: %v", p, err)
 		}
+		asleep() // or it may be past the stage, and not asleep yet: then nobody comes there
 		ticked, ask := another(), (*Layer)(e).TickSoon
 		s.arm.Store(&ask)
 		go e.WaitFor(ctx, ticked) // leads on the way
@@ -221,6 +222,7 @@ func toldBeforeSleep(t *testing.T, p Policy) {
 		ticked = another()
 		(*Layer)(e).TickBy(e.Now() + int64(time.Millisecond))
 		until("a tick by a time", ticked)
+		asleep()
 	}
 }
 
