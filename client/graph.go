@@ -149,12 +149,9 @@ func (r *Reader) WriteGraph(ctx context.Context, o ReadOptions, format batch.For
 	if t.Kind != cluster.CSR {
 		return fmt.Errorf("dataset %s: vertices: %w (%v)", t.Name, ErrKind, t.Kind)
 	}
-	if o.First > t.Rows {
-		return fmt.Errorf("%w: dataset %s has %d vertices, there is none with number %d", control.ErrRequest, t.Name, t.Rows, o.First)
-	}
-	total := t.Rows - o.First
-	if o.Count > 0 {
-		total = min(total, o.Count)
+	total, err := o.rows(t, "vertices")
+	if err != nil {
+		return err
 	}
 	out, err := batch.NewGraphWriter(w, format, named(t), t.Weighted())
 	if err != nil {

@@ -275,18 +275,26 @@ func (c *Client) Read(ctx context.Context, name string, o ReadOptions, w io.Writ
 	return r.Write(ctx, o, w)
 }
 
+// rows is how many rows of a table are read; what is what they are called.
+func (o ReadOptions) rows(t *cluster.Table, what string) (uint64, error) {
+	if o.First > t.Rows {
+		return 0, fmt.Errorf("%w: dataset %s has %d %s, there is none with number %d", control.ErrRequest, t.Name, t.Rows, what, o.First)
+	}
+	if total := t.Rows - o.First; o.Count == 0 || total < o.Count {
+		return total, nil
+	}
+	return o.Count, nil
+}
+
 // Write writes rows; see Client.Read.
 func (r *Reader) Write(ctx context.Context, o ReadOptions, w io.Writer) error {
 	t := r.Table
 	if t.Kind != cluster.Records {
 		return fmt.Errorf("dataset %s: %w: it is of kind %v; only records have rows to write, read the windows of others one by one (--element and --window)", t.Name, ErrKind, t.Kind)
 	}
-	if o.First > t.Rows {
-		return fmt.Errorf("%w: dataset %s has %d rows, there is none with number %d", control.ErrRequest, t.Name, t.Rows, o.First)
-	}
-	total := t.Rows - o.First
-	if o.Count > 0 {
-		total = min(total, o.Count)
+	total, err := o.rows(t, "rows")
+	if err != nil {
+		return err
 	}
 	if o.Format == "" {
 		o.Format = schema.FormatCSV

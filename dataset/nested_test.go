@@ -35,10 +35,13 @@ func loadedAs(t testing.TB, format writer.Format, elements int, o Options, ins .
 		t.Fatal(err)
 	}
 	for e := range p.Parts {
-		for i := range p.Parts[e] {
+		for i, want := range p.Parts[e] {
 			file, err := part.Open(sink.Memory(uint32(e), cluster.PartWindows*i+cluster.PartFile))
 			if err != nil {
 				t.Fatal(err)
+			}
+			if file.Rows != want.Rows || file.Chunks() != int(want.Chunks) {
+				t.Errorf("part %d of %d: %d rows, %d chunks, want %+v", i, e, file.Rows, file.Chunks(), want)
 			}
 			for c := range file.Chunks() {
 				rec := file.Chunk(c)

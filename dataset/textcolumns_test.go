@@ -20,7 +20,6 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/column"
 	writer "github.com/wherry-fabric/wherry/dataset/batch"
-	"github.com/wherry-fabric/wherry/dataset/part"
 )
 
 // types reads a list of them.
@@ -36,41 +35,7 @@ func types(t testing.TB, text string) column.Schema {
 // columnsText loads files as columns over elements, and writes what the parts hold as CSV.
 func columnsText(t testing.TB, elements int, o Options, ins ...Input) (*Plan, string, error) {
 	t.Helper()
-	o.Spread.Elements = uint32(elements)
-	p, err := ScanFiles(t.Context(), ins, o)
-	if err != nil {
-		return nil, "", err
-	}
-	var sink Buffers
-	if err := p.Fill(t.Context(), &sink); err != nil {
-		return p, "", err
-	}
-	var out bytes.Buffer
-	w, err := writer.NewWriter(&out, writer.CSV, p.Columns)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for e := range p.Parts {
-		for i, want := range p.Parts[e] {
-			file, err := part.Open(sink.Memory(uint32(e), cluster.PartWindows*i+cluster.PartFile))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if file.Rows != want.Rows || file.Chunks() != int(want.Chunks) {
-				t.Errorf("part %d of %d: %d rows, %d chunks, want %+v", i, e, file.Rows, file.Chunks(), want)
-			}
-			for c := range file.Chunks() {
-				rec := file.Chunk(c)
-				if err := w.Write(rec.Columns(), int(rec.NumRows())); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return p, out.String(), nil
+	return loadedAs(t, writer.CSV, elements, o, ins...)
 }
 
 func text(name, data string) Input { return NewText(name, []byte(data)) }
