@@ -209,8 +209,12 @@ func (in *Instance) enlarge(n uint64) bool {
 	if short != nil || code != abi.OK {
 		return false
 	}
+	had, end := in.scratch, in.written()
 	in.scratch = n
 	in.allow()
+	if had > 0 && in.memory.Huge(end, in.written()) { // what a function asks for in addition it is about to use
+		in.huge = true
+	}
 	return true
 }
 

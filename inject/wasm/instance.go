@@ -52,6 +52,7 @@ type Instance struct {
 	replyBytes uint64
 	slice      slice
 	scratch    uint64 // bytes granted, of the current acquisition
+	huge       bool   // some of them may have huge pages
 
 	binding  *Binding
 	module   api.Module
@@ -366,8 +367,8 @@ func (in *Instance) Release() {
 	}
 	lay := &in.binding.layout
 	if !in.broken && in.scratch > 0 {
-		in.broken = in.memory.Discard(lay.scratch, in.written()) != nil
-		in.scratch = 0
+		in.broken = in.memory.Discard(lay.scratch, in.written()) != nil || in.huge && in.memory.Small(lay.scratch, in.written()) != nil
+		in.scratch, in.huge = 0, false
 		in.allow()
 	}
 	if !in.broken && in.inbox > keptInbox {

@@ -3,6 +3,7 @@ package wasm
 import (
 	"encoding/binary"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"unsafe"
@@ -107,6 +108,48 @@ func TestScratchShort(t *testing.T) {
 	}
 	first.Release()
 	bobs.Release()
+}
+
+// TestScratchHuge: scratch that is asked for in addition may be on huge pages, what is asked for at first is not, and what one invocation has had does
+// not become the next one's, which would then take more than it is charged.
+func TestScratchHuge(t *testing.T) {
+	e := newEngine(t, Config{Ceilings: roomyScratch})
+	b := bind(t, compile(t, e, "lab", roomyScratch), "alice")
+	in := acquire(t, b)
+	from := b.layout.scratch
+	asks := func(bytes uint64) {
+		t.Helper()
+		if !wants(t, in, bytes, &fakeHost{}) {
+			t.Fatalf("no scratch of %d bytes", bytes)
+		}
+	}
+	touched := func(at uint64, most int) {
+		t.Helper()
+		in.mem[from+at] = 1
+		if n := resident(t, in.mem[from:from+roomyScratch.ScratchBytes]); n > most {
+			t.Errorf("%d bytes are resident after a store at %d of scratch, want at most %d", n, at, most)
+		}
+	}
+	asks(64 << 20)
+	touched(32<<20, 64<<10)
+	asks(128 << 20)
+	if _, err := os.Stat("/sys/kernel/mm/transparent_hugepage"); err == nil && !in.huge {
+		t.Error("scratch asked for in addition is not advised to have huge pages")
+	}
+	in.mem[from+100<<20] = 1
+	for _, r := range []struct{ from, to uint64 }{{0, 64 << 20}, {128 << 20, 512 << 20}} {
+		if n := resident(t, in.mem[from+r.from:from+r.to]); n > 64<<10 {
+			t.Errorf("%d bytes are resident between %d and %d of scratch", n, r.from, r.to)
+		}
+	}
+	in.Release()
+	again := acquire(t, b)
+	defer again.Release()
+	if again != in {
+		t.Fatal("another instance: this test proves nothing")
+	}
+	asks(100<<20 + 64<<10)
+	touched(100<<20, 64<<10)
 }
 
 // TestScratchNotAsked: whatever a function does to the scratch that it has not asked for, none of it becomes resident.

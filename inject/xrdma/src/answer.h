@@ -195,10 +195,12 @@ static uint32_t heap_offer(uint32_t x)
 /* Whether the first by an order are chosen here. */
 WHERRY_INLINE int chooses(void) { return q.p->limit && q.p->orders; }
 
-/* The element that a group belongs to. */
+/* The element that a group belongs to; of several workers at each, the worker there. */
 WHERRY_INLINE uint32_t home_of(uint32_t group)
 {
-    return q.team.elements == 1 ? 0 : (uint32_t)(((const group_t *)(uintptr_t)group)->hash % q.team.elements);
+    uint32_t workers = workers_of();
+    uint64_t hash = ((const group_t *)(uintptr_t)group)->hash;
+    return q.team.elements == 1 ? 0 : (uint32_t)(hash % (q.team.elements / workers)) * workers + worker_of(hash, workers);
 }
 
 /* All groups that belong here: the first by the order, or as many as are asked for. */

@@ -201,6 +201,27 @@ static void hash_keys(uint32_t n)
             q.hash[i] = hash_missing(q.hash[i], q.missing[i]);
 }
 
+/* How many workers each element has. */
+WHERRY_INLINE uint32_t workers_of(void)
+{
+    uint32_t n = q.p->workers;
+    return n > 1 && q.team.elements % n == 0 ? n : 1;
+}
+
+/* Which of an element's workers a group belongs to. Neither its slot nor its element says anything of that. */
+WHERRY_INLINE uint32_t worker_of(uint64_t hash, uint32_t workers) { return (uint32_t)((hash & UINT32_MAX) * workers >> 32); }
+
+/* A hash that another worker's groups have. */
+WHERRY_INLINE uint64_t other_hash(void) { return q.team.self % q.split ? 0 : UINT32_MAX; }
+
+/* Gives the rows of other workers' groups one hash, so that finding out that they have no group here takes no memory but the same slot. */
+static void hash_split(void)
+{
+    const uint64_t other = other_hash();
+    const uint32_t workers = q.split, self = q.team.self % workers;
+    EACH(i, VECTOR) q.hash[i] = worker_of(q.hash[i], workers) == self ? q.hash[i] : other;
+}
+
 WHERRY_INLINE uint64_t missing_of(uint32_t i) { return q.misses ? q.missing[i] : 0; }
 
 /* The value of key k in row i, as groups have it. */
@@ -309,9 +330,12 @@ static __attribute__((noinline)) void check_words(const uint64_t *word, uint32_t
 static int32_t find_groups(uint32_t n)
 {
     hash_keys(n);
+    if (q.split)
+        hash_split();
     WHERRY_TRY(hash_grow(&q.keep->groups, n));
     const hash_t *h = &q.keep->groups;
     const uint32_t none = (uint32_t)(uintptr_t)q.nobody;
+    const uint64_t other = q.split ? other_hash() : 0;
     for (uint32_t from = 0; from < n; from += STEP) {
         uint32_t to = n - from < STEP ? n : from + STEP;
         q.touched |= touch_slots(h->slot, h->slots - 1, from, to);
@@ -329,7 +353,7 @@ static int32_t find_groups(uint32_t n)
                     q.wrong[i] |= !same_key(kind, (const uint64_t *)(uintptr_t)(q.at[i] + off), key_value(k, i));
         }
         for (uint32_t i = from; i < to; i++)
-            if (q.wrong[i] && !(q.at[i] = find_group(i)))
+            if (q.wrong[i] && !(q.at[i] = q.split && q.hash[i] == other ? none : find_group(i)))
                 return full();
     }
     return WHERRY_OK;
@@ -639,7 +663,7 @@ WHERRY_INLINE int simple(const state_spec_t *s)
 
 static int32_t update_states(uint32_t n)
 {
-    uint32_t only = (uint32_t)(uintptr_t)(q.keep->first + 1);
+    uint32_t only = (uint32_t)(uintptr_t)(q.keep->first + 1), none = (uint32_t)(uintptr_t)q.nobody;
     for (uint32_t k = 0; k < q.p->states; k++) {
         const state_spec_t *spec = q.state + k;
         reg_t *r = spec->reg == NONE ? NULL : q.reg + spec->reg;
@@ -659,7 +683,7 @@ static int32_t update_states(uint32_t n)
             update_simple(k, r, n);
         else
             for (uint32_t i = 0; i < n; i++)
-                if (!r->nulls || r->ok[i])
+                if ((!r->nulls || r->ok[i]) && q.at[i] != none)
                     WHERRY_TRY(update(k, q.at[i], value_of(spec->kind, r, i)));
     }
     if (q.overflow)

@@ -190,7 +190,7 @@ WHERRY_INLINE int enough(void) { return q.p->rows && q.p->limit && !q.p->orders 
 static int32_t scan_chunk(const part_t *part, const chunk_head_t *chunk)
 {
     q.part = part;
-    if (q.p->keys && !q.p->rows)
+    if (q.p->keys && !q.p->rows && !q.split)
         codes_open(part, chunk);
     for (uint32_t base = 0; base < chunk->rows && !enough(); base += VECTOR) {
         uint32_t n = (uint32_t)chunk->rows - base < VECTOR ? (uint32_t)chunk->rows - base : VECTOR;
@@ -223,48 +223,113 @@ static int32_t scan_chunk(const part_t *part, const chunk_head_t *chunk)
     return codes_close();
 }
 
+/* ---- The rows of one worker of several. ---- */
+
+#define SAMPLE_VECTORS 8u
+#define SAMPLE_BITS (1u << 17)
+
+/* What a worker does with the chunks that are not skipped. */
 typedef struct {
-    uint32_t kept, skipped;
+    uint32_t first, end;     /* reads those: its own */
+    uint32_t sampled;        /* not 0: of so many chunks, looks at the first rows of some */
+    uint32_t kept, skipped;  /* how many there were */
+    uint32_t rows, distinct; /* of a sample: how many were left of it, and about how many groups they have */
 } chunks_t;
 
-/* Goes through the chunks, and reads those that are not skipped from the first of them on up to an end. */
-static int32_t chunks(uint32_t first, uint32_t end, chunks_t *count)
+/* Counts the groups of a chunk's first rows: bits of q.out, which nothing is in yet, stand for hashes. */
+static int32_t sample(const part_t *part, const chunk_head_t *chunk, chunks_t *count)
+{
+    _Static_assert(sizeof q.out >= SAMPLE_BITS / 8, "no room for a sample");
+    uint32_t n = chunk->rows < VECTOR ? (uint32_t)chunk->rows : VECTOR;
+    uint64_t bytes = q.keep->bytes_read;
+    const uint16_t *sel = NULL;
+    if (q.p->condition != NONE) {
+        WHERRY_TRY(execute(q.filter, q.p->filter, part, chunk, 0, NULL, n));
+        n = selected(n);
+        sel = q.sel;
+    }
+    if (n) {
+        WHERRY_TRY(execute(q.rest, q.p->rest, part, chunk, 0, sel, n));
+        hash_keys(n);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint8_t *at = q.out + tag_of(q.hash[i]) % SAMPLE_BITS / 8, bit = (uint8_t)(1u << (tag_of(q.hash[i]) & 7));
+        count->distinct += !(*at & bit);
+        *at |= bit;
+    }
+    count->rows += n;
+    q.keep->bytes_read = bytes;
+    return WHERRY_OK;
+}
+
+/* Reads a chunk, of which the counters tell only if it is this worker's. */
+static int32_t read_chunk(const part_t *part, const chunk_head_t *chunk, int own)
+{
+    uint64_t rows = q.keep->rows_read, bytes = q.keep->bytes_read;
+    WHERRY_TRY(scan_chunk(part, chunk));
+    if (own) {
+        q.keep->chunks_read++;
+        return WHERRY_OK;
+    }
+    q.keep->rows_read = rows;
+    q.keep->bytes_read = bytes;
+    return WHERRY_OK;
+}
+
+/* Goes through the chunks. */
+static int32_t chunks(chunks_t *c)
 {
     part_t part;
-    *count = (chunks_t){0, 0};
     for (uint32_t i = 0;; i++) {
         int32_t st = part_open(&part, i);
         if (st == WHERRY_ERR_NO_WINDOW && i > 0)
             return WHERRY_OK;
         if (st != WHERRY_OK)
             return st;
-        for (uint32_t c = 0; c < part.head->chunks && !enough(); c++) {
-            const chunk_head_t *chunk = part_chunk(&part, c);
+        for (uint32_t k = 0; k < part.head->chunks && !enough(); k++) {
+            const chunk_head_t *chunk = part_chunk(&part, k);
             if (skipped(&part, chunk)) {
-                count->skipped++;
+                c->skipped++;
                 continue;
             }
-            uint32_t n = count->kept++;
-            if (n < first || n >= end)
-                continue;
-            q.keep->chunks_read++;
-            WHERRY_TRY(scan_chunk(&part, chunk));
+            uint32_t n = c->kept++;
+            int own = n >= c->first && n < c->end;
+            if (c->sampled && (uint64_t)n * SAMPLE_VECTORS / c->sampled != (uint64_t)(n + 1) * SAMPLE_VECTORS / c->sampled)
+                WHERRY_TRY(sample(&part, chunk, c));
+            if (own || (q.split && !c->sampled))
+                WHERRY_TRY(read_chunk(&part, chunk, own));
         }
     }
 }
 
-/* The chunks of an element are shared by its workers: each reads as many, one behind the other, so that rows keep their order. */
+/* Whether the rows have so many groups that each worker had better read all rows for its own groups: a row costs a few nanoseconds then, and a group that two
+ * workers know about a microsecond. All workers of an element find the same. */
+static int32_t many_groups(uint32_t kept, uint32_t *many)
+{
+    chunks_t c = {.sampled = kept};
+    *many = 0;
+    if (!q.p->keys || q.p->rows || kept < SAMPLE_VECTORS)
+        return WHERRY_OK;
+    memset(q.out, 0, SAMPLE_BITS / 8);
+    WHERRY_TRY(chunks(&c));
+    *many = c.rows >= VECTOR && c.distinct > c.rows / 2;
+    return WHERRY_OK;
+}
+
+/* The chunks of an element are shared by its workers: each reads as many, one behind the other, so that rows keep their order. Or each reads all. */
 static int32_t scan(void)
 {
-    uint64_t workers = q.p->workers, self = 0, first = 0, end = UINT32_MAX;
-    chunks_t all, own;
+    uint32_t workers = workers_of(), self = q.team.self % workers, many = 0;
+    chunks_t own = {.end = UINT32_MAX};
     if (workers > 1) {
-        WHERRY_TRY(chunks(0, 0, &all));
-        self = q.team.self % workers;
-        first = all.kept * self / workers;
-        end = all.kept * (self + 1) / workers;
+        chunks_t all = {0};
+        WHERRY_TRY(chunks(&all));
+        own.first = (uint32_t)((uint64_t)all.kept * self / workers);
+        own.end = (uint32_t)((uint64_t)all.kept * (self + 1) / workers);
+        WHERRY_TRY(many_groups(all.kept, &many));
+        q.split = many ? workers : 0;
     }
-    WHERRY_TRY(chunks((uint32_t)first, (uint32_t)end, &own));
+    WHERRY_TRY(chunks(&own));
     if (!self) /* of those that are skipped the first worker tells */
         q.keep->chunks_skipped = own.skipped;
     return WHERRY_OK;

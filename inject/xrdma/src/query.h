@@ -207,6 +207,7 @@ typedef struct {
     uint32_t at[VECTOR];         /* each row's group */
     uint32_t misses;             /* some rows miss a key */
     uint8_t *nobody;             /* a group that no row has */
+    uint32_t split;              /* of so many workers each reads all rows, for the groups that are its own; 0: each reads rows of its own */
     uint32_t touched;            /* so that reading ahead is not left out */
     uint64_t *plain[KEYS_MOST];  /* room for words */
     word_cache_t cache[KEYS_MOST];
