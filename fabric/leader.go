@@ -41,6 +41,7 @@ type leader struct {
 	rhythm
 	watched    <-chan struct{} // of the context whose end rings
 	unwatch    func() bool
+	first      int    // the poller that was polled before the others: they take turns, for the last is the next to be served
 	ran        int    // handlers since the clock was read last in this term
 	clocked    bool   // it was
 	handling   string // what the last of them handles; "": ran says which message
@@ -252,8 +253,16 @@ func (l *leader) poll(term uint64) (handled int) {
 		l.giveWay()
 	}
 	turn := Turn{&l.state, term}
-	for _, p := range *l.pollers.Load() {
-		handled += p.Poll(pollBudget, turn)
+	list := *l.pollers.Load()
+	if l.first++; l.first >= len(list) {
+		l.first = 0
+	}
+	for i := range list {
+		at := l.first + i
+		if at >= len(list) {
+			at -= len(list)
+		}
+		handled += list[at].Poll(pollBudget, turn)
 		if turn.Over() {
 			return handled
 		}
