@@ -13,6 +13,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/internal/apart"
 )
 
 // leader decides which one goroutine drives progress. Whoever waits for
@@ -437,11 +439,13 @@ func (l *leader) sleep(ctx context.Context, term uint64, d time.Duration, cond f
 }
 
 // epollWait sleeps until a descriptor is readable or d is over; an error
-// (EINTR) is as good as an event, because the leader polls next.
+// (EINTR) is as good as an event, because the leader polls next. Where handlers run on other goroutines, they get the processor at once.
 func (l *leader) epollWait(d time.Duration) {
 	var events [8]unix.EpollEvent
-	n := l.nap(&events, min(d, napTime))
-	if n == 0 && d > napTime {
+	n := 0
+	if l.el.workers.busy.Load() > 0 {
+		n = apart.EpollWait(l.epfd, events[:], d)
+	} else if n = l.nap(&events, min(d, napTime)); n == 0 && d > napTime {
 		n, _ = unix.EpollWait(l.epfd, events[:], int((d-napTime+time.Millisecond-1)/time.Millisecond))
 	}
 	for _, e := range events[:max(n, 0)] {
@@ -513,11 +517,17 @@ func (l *leader) background() {
 	defer l.backgrounds.Done()
 	busy := &l.el.workers.busy
 	busy.Add(-1) // it has nothing to do but this
-	defer busy.Add(1)
+	handed := false
+	defer func() {
+		if !handed { // else handOff has counted it: the handler went on here
+			busy.Add(1)
+		}
+	}()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for !l.closed.Load() {
 		if term, ok := l.take(false, false); ok && l.lead(term) {
+			handed = true
 			return
 		}
 		timer.Reset(backgroundPeriod)
@@ -604,6 +614,7 @@ func (l *leader) handOff(term uint64) {
 	case waiter:
 		l.nudge()
 	default:
+		l.el.workers.busy.Add(1)
 		l.standIn()
 	}
 	l.changed() // for what was handled before, in the same round: its end is nobody's now

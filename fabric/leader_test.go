@@ -418,6 +418,41 @@ func TestOneOnDuty(t *testing.T) {
 	}
 }
 
+// TestHandedOffIsBusy: a handler that has handed off counts as one that runs until it returns, so that a leader that sleeps beside it gives its
+// processor up.
+func TestHandedOffIsBusy(t *testing.T) {
+	f := &feeder{}
+	e, err := New(Config{Name: "x", Transports: []Transport{f}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	ep, _ := attach(t, e, 7)
+	gate := make(chan struct{})
+	defer close(gate)
+	if err := e.Handle(100, func(m Message) { m.HandOff(); <-gate }); err != nil {
+		t.Fatal(err)
+	}
+	settles := func(want int64, when string) {
+		t.Helper()
+		busy := &e.workers.busy
+		for end := time.Now().Add(patience); busy.Load() != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s %d handlers run, want %d", when, busy.Load(), want)
+			}
+		}
+	}
+	fn := func() { ep.receiver().Frame(100, nil) }
+	for range 3 {
+		settles(0, "before")
+		f.feed.Store(&fn)
+		e.leader.kick()
+		settles(1, "meanwhile")
+		gate <- struct{}{}
+		settles(0, "afterwards")
+	}
+}
+
 // stacks are those of all goroutines.
 func stacks() string {
 	b := make([]byte, 1<<20)

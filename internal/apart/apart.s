@@ -1,0 +1,1 @@
+// This file has functions without a body be allowed in the package: the runtime has them.
