@@ -7,10 +7,10 @@ import (
 	"io"
 	"net"
 	"os"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/wherry-fabric/wherry/device"
 )
@@ -25,8 +25,6 @@ const (
 	// idleTime is how long idle processes are watched, after calmTime.
 	idleTime = 3 * time.Second
 	calmTime = 300 * time.Millisecond
-	// clockTick is the unit of times in /proc (USER_HZ).
-	clockTick = 10 * time.Millisecond
 )
 
 // driveFaults kills borrowers in the middle of their writes, and measures how soon their blocks are another's; then what processes use of the processors while a drive is
@@ -145,24 +143,15 @@ func processorShare(pids ...int) (share float64, err error) {
 	return float64(after-before) / float64(time.Since(start)), err
 }
 
-// processorTime is what processes have used so far.
+// processorTime is what processes have used so far, by the clock that the kernel has of each: the times in /proc are in steps of 10 ms.
 func processorTime(pids ...int) (sum time.Duration, err error) {
+	const scheduled = 2 // CPUCLOCK_SCHED, of a whole process
 	for _, pid := range pids {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			return 0, err
+		var used unix.Timespec
+		if err := unix.ClockGettime(int32(^pid<<3|scheduled), &used); err != nil {
+			return 0, fmt.Errorf("bench: processor time of process %d: %w", pid, err)
 		}
-		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-		if len(fields) < 13 {
-			return 0, fmt.Errorf("bench: /proc/%d/stat has %d fields", pid, len(fields))
-		}
-		for _, f := range fields[11:13] { // utime and stime
-			n, err := strconv.ParseInt(f, 10, 64)
-			if err != nil {
-				return 0, err
-			}
-			sum += time.Duration(n) * clockTick
-		}
+		sum += time.Duration(used.Nano())
 	}
 	return sum, nil
 }

@@ -43,6 +43,8 @@ type leader struct {
 	rhythm
 	watched    <-chan struct{} // of the context whose end rings
 	unwatch    func() bool
+	lull       bool   // the last sleep took lullTime or more
+	first      int    // the poller that was polled before the others: they take turns, for the last is the next to be served
 	ran        int    // handlers since the clock was read last in this term
 	clocked    bool   // it was
 	handling   string // what the last of them handles; "": ran says which message
@@ -254,8 +256,16 @@ func (l *leader) poll(term uint64) (handled int) {
 		l.giveWay()
 	}
 	turn := Turn{&l.state, term}
-	for _, p := range *l.pollers.Load() {
-		handled += p.Poll(pollBudget, turn)
+	list := *l.pollers.Load()
+	if l.first++; l.first >= len(list) {
+		l.first = 0
+	}
+	for i := range list {
+		at := l.first + i
+		if at >= len(list) {
+			at -= len(list)
+		}
+		handled += list[at].Poll(pollBudget, turn)
 		if turn.Over() {
 			return handled
 		}
@@ -402,7 +412,7 @@ func (l *leader) sleep(ctx context.Context, term uint64, d time.Duration, cond f
 	if !l.state.CompareAndSwap(term, still) { // ends the term: what is stacked on it is stale
 		return term, false, false
 	}
-	foreground := l.foreground.Load()
+	foreground, lull, since := l.foreground.Load(), l.lull, l.el.now()
 	l.sleeping.Add(1)
 	asleep := nextTerm(still, roleAsleep)
 	l.state.Store(asleep)
@@ -413,7 +423,7 @@ func (l *leader) sleep(ctx context.Context, term uint64, d time.Duration, cond f
 		d = until
 	}
 	if d > 0 && !held && ctx.Err() == nil && !l.closed.Load() && !l.el.hasBusy() && l.pollers.Load() == armed {
-		l.epollWait(d)
+		l.epollWait(d, lull)
 	}
 	term = nextTerm(asleep, rolePolling)
 	leads = l.state.CompareAndSwap(asleep, term)
@@ -424,17 +434,20 @@ func (l *leader) sleep(ctx context.Context, term uint64, d time.Duration, cond f
 		return 0, false, held
 	}
 	l.foreground.Store(foreground)
-	l.coarse.Store(l.el.now())
+	woke := l.el.now()
+	l.lull = woke-since >= int64(lullTime)
+	l.coarse.Store(woke)
 	l.disarm()
 	return term, true, held
 }
 
 // epollWait sleeps until a descriptor is readable or d is over; an error
-// (EINTR) is as good as an event, because the leader polls next. Where handlers run on other goroutines, they get the processor at once.
-func (l *leader) epollWait(d time.Duration) {
+// (EINTR) is as good as an event, because the leader polls next. Where handlers run on other goroutines, they get the processor at once; in a lull the
+// runtime has it at once.
+func (l *leader) epollWait(d time.Duration, lull bool) {
 	var events [8]unix.EpollEvent
 	n := 0
-	if l.el.workers.busy.Load() > 0 {
+	if lull || l.el.workers.busy.Load() > 0 {
 		n = apart.EpollWait(l.epfd, events[:], d)
 	} else if n = l.nap(&events, min(d, napTime)); n == 0 && d > napTime {
 		n, _ = unix.EpollWait(l.epfd, events[:], int((d-napTime+time.Millisecond-1)/time.Millisecond))
@@ -450,6 +463,10 @@ func (l *leader) epollWait(d time.Duration) {
 // monitor to sleep as nothing is left to watch, and wake it when the leader is back. To stop the world the runtime interrupts a nap with a signal.
 // RATIONALE has what naps are worth.
 const napTime = 50 * time.Microsecond
+
+// lullTime is how long the runtime's monitor leaves a processor with a goroutine in a system call. Until then it looks after it, some 55 times, so a leader that
+// has slept as long, and expects no more of the next sleep, gives the processor up: else a process that does nothing but wake for its tick takes five times as much.
+const lullTime = 10 * time.Millisecond
 
 // nap sleeps for at most d and returns the number of events; negative if it
 // was interrupted or this kernel (before 5.11) cannot.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"strings"
@@ -12,6 +13,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // stage is a transport without peers: it sees who polls, and who is about to sleep.
@@ -457,4 +460,35 @@ func TestHandedOffIsBusy(t *testing.T) {
 func stacks() string {
 	b := make([]byte, 1<<20)
 	return string(b[:runtime.Stack(b, true)])
+}
+
+// TestLullLeavesTheMonitorAlone: a leader that wakes for its tick only, and sleeps again, does not have the runtime's monitor look after its processor for 10 ms each
+// time. Counted are the sleeps of all threads of this process, which does nothing else.
+func TestLullLeavesTheMonitorAlone(t *testing.T) {
+	e, err := New(Config{Name: "lull"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	(*Layer)(e).TickEvery(20 * time.Millisecond)
+	sleeps := func() int64 {
+		var u unix.Rusage
+		if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+			t.Fatal(err)
+		}
+		return u.Nvcsw
+	}
+	const ticks, most = 25, 20 // the monitor makes some 55 of a tick
+	time.Sleep(100 * time.Millisecond)
+	fewest := int64(math.MaxInt64)
+	for range 2 { // a collection may run meanwhile
+		before := sleeps()
+		time.Sleep(ticks * 20 * time.Millisecond)
+		fewest = min(fewest, sleeps()-before)
+	}
+	if fewest > ticks*most {
+		t.Errorf("%d sleeps in %d ticks of an element that has nothing to do, want at most %d", fewest, ticks, ticks*most)
+	} else {
+		t.Logf("%d sleeps in %d ticks", fewest, ticks)
+	}
 }

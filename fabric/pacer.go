@@ -26,6 +26,8 @@ type rhythm struct {
 	pollTime    int64         // how long one takes, in nanoseconds
 	hogged      time.Duration // how long nothing is yielded, as another thread computes here: until hoggedUntil
 	hoggedUntil int64
+	lone        bool  // the runtime has one processor, so goroutines run only where the leader steps aside
+	nextAside   int64 // when it steps aside in any case
 }
 
 type pace int
@@ -54,6 +56,9 @@ const (
 	hogTime     = time.Millisecond
 	leastHogged = 50 * time.Millisecond
 	mostHogged  = time.Second
+	// asideEvery is how often goroutines get the processor of a leader that polls, where the runtime has others for them. With each Gosched
+	// the runtime wakes a thread for a processor that is idle, to look whether there is something to run: RATIONALE has what that costs.
+	asideEvery = time.Millisecond
 )
 
 func (r *rhythm) init() {
@@ -93,7 +98,9 @@ func (p *pacer) yield() pace {
 	if p.since == 0 {
 		p.since = now
 	}
-	runtime.Gosched()
+	if l.aside(now) {
+		runtime.Gosched()
+	}
 	start := l.el.now()
 	p.last, p.polls = start, 0
 	spin, foreign := l.el.cfg.Policy.spin(), false
@@ -107,6 +114,16 @@ func (p *pacer) yield() pace {
 	l.coarse.Store(p.last)
 	p.tired = foreign || time.Duration(now-p.since) >= spin // where others want this processor, it is theirs while we sleep
 	return paceTick
+}
+
+// aside reports whether a leader is to let other goroutines run.
+func (r *rhythm) aside(now int64) bool {
+	if now >= r.nextAside {
+		r.nextAside = now + int64(asideEvery)
+		r.lone = runtime.GOMAXPROCS(0) == 1
+		return true
+	}
+	return r.lone
 }
 
 // yielded learns from how long a yield took, which is over now. It reports whether another thread ran.

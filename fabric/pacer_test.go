@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"runtime"
 	"testing"
 	"time"
 )
@@ -122,5 +123,27 @@ func TestHogged(t *testing.T) {
 	}
 	if l.yielded(clock, hogTime-1); l.hogged != 0 {
 		t.Fatal("a short yield did not end that")
+	}
+}
+
+// TestStepsAside: a leader that polls lets goroutines run each asideEvery where the runtime has other processors for them, and at each yield where it has not.
+func TestStepsAside(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	const yields = 1000
+	count := func() (n int) {
+		var r rhythm
+		for i := range yields {
+			if r.aside(int64(i) * int64(mostYieldTime)) {
+				n++
+			}
+		}
+		return n
+	}
+	if n, most := count(), yields*int(mostYieldTime)/int(asideEvery)+1; n < most/2 || n > most {
+		t.Errorf("with two processors it steps aside %d times, want %d to %d", n, most/2, most)
+	}
+	runtime.GOMAXPROCS(1)
+	if n := count(); n != yields {
+		t.Errorf("with one processor it steps aside %d times, want %d", n, yields)
 	}
 }

@@ -24,7 +24,7 @@ type Poller interface {
 	WaitFD() int
 }
 
-// AddPoller has the leader poll p as well, after its transports and what was added before. The element must be closed, or RemovePoller have returned,
+// AddPoller has the leader poll p as well. Pollers take turns with the transports, and each other, in coming first. The element must be closed, or RemovePoller have returned,
 // before what p uses goes.
 func (e *Element) AddPoller(p Poller) error {
 	l := &e.leader

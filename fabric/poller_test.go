@@ -69,6 +69,54 @@ func TestPoller(t *testing.T) {
 	}
 }
 
+// placed is a Poller that counts when it was polled: first of a round, second, …
+type placed struct {
+	round *int // how many have been polled in this one
+	at    []int
+}
+
+func (p *placed) Poll(int, Turn) int {
+	p.at[*p.round]++
+	*p.round++
+	return 0
+}
+func (p *placed) Arm() bool   { return false }
+func (p *placed) Disarm()     {}
+func (p *placed) WaitFD() int { return -1 }
+
+// TestPollersTakeTurns: each poller is polled first as often as each other one, and each once in a round: of two borrowers of a drive the one that was always
+// polled last had a tenth to a half more reads.
+func TestPollersTakeTurns(t *testing.T) {
+	e, err := New(Config{Name: "turns", Manual: true, Now: func() int64 { return 1 }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	const pollers, rounds = 3, 30
+	round := 0
+	var all [pollers]*placed
+	for i := range all {
+		all[i] = &placed{&round, make([]int, pollers)}
+		if err := e.AddPoller(all[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range rounds {
+		e.Progress()
+		if round != pollers {
+			t.Fatalf("%d polls in a round of %d pollers", round, pollers)
+		}
+		round = 0
+	}
+	for i, p := range all {
+		for place, n := range p.at {
+			if n != rounds/pollers {
+				t.Errorf("poller %d was number %d of a round %d times, want %d of %d", i, place, n, rounds/pollers, rounds)
+			}
+		}
+	}
+}
+
 func polled(t *testing.T, p Policy) {
 	t.Helper()
 	e, err := New(Config{Name: "polled", Policy: p, Limits: Limits{PeerTime: 8 * untold}})
