@@ -106,9 +106,14 @@ func (e *Engine) longCode(ctx context.Context, bill *bill, key string, code []by
 		}
 		e.reject(key)
 	}
+	// Where there is no room for what is at least to come, nothing is compiled for the answer that there is none.
+	if err := bill.set(max(bill.known, uint64(len(code)))); err != nil {
+		return nil, nil, err
+	}
 	made, err := e.compileElsewhere(ctx, bill.principal, code)
 	if err == nil {
-		err = bill.set(uint64(len(made.Data)))
+		bill.known = uint64(len(made.Data))
+		err = bill.set(bill.known)
 	}
 	if err != nil {
 		return nil, nil, err
