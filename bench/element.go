@@ -31,6 +31,7 @@ const (
 	idObjects fabric.FrameID = 205 // asks for the numbers of objects made and found; answered with idAlloc
 	idState   fabric.FrameID = 206 // asks what runs, and what the longest load took; answered with idAlloc
 	idPlaces  fabric.FrameID = 208 // asks what was refused so far or waits for its turn; answered with idAlloc
+	idCPU     fabric.FrameID = 209 // asks for the processor time that the process has used, ns; answered with idAlloc
 	idMemory  fabric.FrameID = 207 // asks what memory the process has of its own, in MiB; answered with idAlloc
 
 	idFloor      fabric.FrameID = 203 // where the bare connection is; answered with idPong

@@ -75,11 +75,14 @@ const (
 	sparseLent   = 1 << 50
 )
 
-// greedy is what there are places of.
-var greedy = []struct {
+// kind is a kind of places, and how all of them are taken.
+type kind struct {
 	what string
 	take func(g *greed)
-}{
+}
+
+// greedy is what there are places of.
+var greedy = []kind{
 	{"places for calls", func(g *greed) { g.calls(0) }},
 	{"memory of requests", func(g *greed) { g.calls(evesBytes) }},
 	{"instances, and the queue of runs", (*greed).runs},

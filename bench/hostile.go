@@ -49,6 +49,7 @@ type victim struct {
 	first   float64 // the longest until a function had been made ready, or was refused, ns
 	stalled float64 // the longest that a Send was not answered, ns
 	slice   float64 // the longest that a run went on that had been canceled, ns
+	sliceOf float64 // the most processor time that the server used from such a cancellation to the run's end, ns: without what others had of its processor
 }
 
 // look asks how the server is.
@@ -140,6 +141,7 @@ func (c *client) hostile() error {
 		}
 	}
 	c.r.Set("slice_ms_max", v.slice/1e6)
+	c.r.Set("slice_cpu_ms_max", v.sliceOf/1e6)
 	c.r.Set("compile_ms_max", v.first/1e6)
 	c.r.Set("stalled_ms_max", v.stalled/1e6)
 	if err := v.neighbours(); err != nil {
@@ -339,6 +341,10 @@ func (v *victim) stop(fut *inject.Future) error {
 	if err := v.watch(patience, func() bool { return time.Since(from) > runsFor }); err != nil {
 		return err
 	}
+	before, err := v.serverCPU()
+	if err != nil {
+		return err
+	}
 	fut.Cancel()
 	for from = time.Now(); ; {
 		if err := v.look(); err != nil {
@@ -346,12 +352,20 @@ func (v *victim) stop(fut *inject.Future) error {
 		}
 		if v.running == 0 {
 			v.slice = max(v.slice, float64(time.Since(from)))
-			return nil
+			after, err := v.serverCPU()
+			v.sliceOf = max(v.sliceOf, after-before)
+			return err
 		}
 		if time.Since(from) > patience {
 			return errors.New("it goes on though it was canceled")
 		}
 	}
+}
+
+// serverCPU is the processor time that the server has used, ns.
+func (v *victim) serverCPU() (float64, error) {
+	err := v.ask(v.eps[0], idCPU, nil)
+	return float64(v.last.Load()), err
 }
 
 // serves reports whether the server still runs what is no trouble.

@@ -5,9 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"os"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/cputime"
 	"github.com/wherry-fabric/wherry/node"
 	"github.com/wherry-fabric/wherry/rpc"
 )
@@ -87,7 +89,7 @@ func startNode(spec *role) (info serverInfo, s *station, err error) {
 	return info, s, err
 }
 
-// handleState answers what runs here, what the longest load took, µs, and what memory the process has of its own, MiB.
+// handleState answers what runs here, what the longest load took, µs, what processor time it has used, and what memory the process has of its own, MiB.
 func (s *station) handleState() {
 	s.el.Handle(idState, func(m fabric.Message) {
 		st := s.rt.Stats()
@@ -101,6 +103,10 @@ func (s *station) handleState() {
 		}
 		turned := calls.Refused + calls.HandlerErrors + st.Counters.Refused + st.Evicted
 		m.From.Post(idAlloc, binary.LittleEndian.AppendUint64(nil, turned<<waitsBits|uint64(min(waits, 1<<waitsBits-1))), nil)
+	})
+	s.el.Handle(idCPU, func(m fabric.Message) {
+		used, _ := cputime.Process(os.Getpid()) // of oneself it never fails
+		m.From.Post(idAlloc, binary.LittleEndian.AppendUint64(nil, uint64(used)), nil)
 	})
 	s.el.Handle(idMemory, func(m fabric.Message) { m.From.Post(idAlloc, binary.LittleEndian.AppendUint64(nil, ownMiB()), nil) })
 }

@@ -68,11 +68,13 @@ func (v *victim) neighbours() error {
 	}
 	failed, calls := 0, 0
 	firstWhy, full, short := "", 0, []string{}
-	for i, k := range greedy {
-		if k.what == addresses && strings.HasPrefix(v.spec.Servers[0].Addr, "tcp:") {
-			continue
-		}
-		v.say("one principal takes "+k.what, 0.5+0.3*float64(i)/float64(len(greedy)))
+	kinds := slices.Clone(greedy)
+	if strings.HasPrefix(v.spec.Servers[0].Addr, "tcp:") {
+		kinds = slices.DeleteFunc(kinds, func(k kind) bool { return k.what == addresses })
+	}
+	each := honestCalls * v.hostileRounds() / hostileRounds
+	for i, k := range kinds {
+		v.say("one principal takes "+k.what, 0.5+0.3*float64(i)/float64(len(kinds)))
 		ctx, cancel := context.WithTimeout(v.ctx, time.Minute)
 		if err := v.quiet(); err != nil {
 			cancel()
@@ -93,7 +95,7 @@ func (v *victim) neighbours() error {
 		} else {
 			short = append(short, k.what)
 		}
-		for range max(honestCalls*v.hostileRounds()/hostileRounds/len(greedy), 1) {
+		for upTo := max(each*(i+1)/len(kinds), calls+1); calls < upTo; {
 			calls++
 			if err := v.honest(calls); err != nil {
 				if failed++; firstWhy == "" {

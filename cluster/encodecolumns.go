@@ -40,15 +40,22 @@ func appendParts(b []byte, parts []Part) []byte {
 	return b
 }
 
+// shortType is more than the text of a type has that is no list or struct; those, which take long to read, are bounded together.
+const shortType = 32 + column.MaxZoneBytes
+
 func (d *decoder) columns() (out column.Schema) {
 	n := int(d.u16())
 	if n > column.MaxColumns {
 		d.fail("%d columns, at most %d are allowed", n, column.MaxColumns)
 	}
+	texts := 0
 	for range n {
 		c := column.Column{Name: d.text(column.MaxNameBytes)}
 		text := d.text(column.MaxTypeBytes)
 		nullable := d.u8()
+		if texts += len(text); texts > column.MaxTypesBytes+n*shortType {
+			d.fail("more than %d bytes of the texts of types", column.MaxTypesBytes)
+		}
 		if d.err != nil {
 			return out
 		}

@@ -304,3 +304,22 @@ func TestColumnTableErrors(t *testing.T) {
 		t.Errorf("columns in the older form: %v", err)
 	}
 }
+
+// TestTypesOfTables: of a table that is sent, no more texts of types are read than a schema may have.
+func TestTypesOfTables(t *testing.T) {
+	var fields column.Schema
+	for i := range 500 {
+		fields = append(fields, column.Column{Name: fmt.Sprint("f", i), Type: column.Type{ID: column.U8}})
+	}
+	for n, ok := range map[int]bool{32: true, column.MaxColumns: false} {
+		tab := &Table{}
+		for i := range n {
+			tab.Columns = append(tab.Columns, column.Column{Name: fmt.Sprint("c", i), Type: column.StructOf(fields)})
+		}
+		b := appendColumns(nil, tab)
+		d := decoder{rest: b, size: len(b)}
+		if got := d.columns(); (d.err == nil) != ok || ok && len(got) != n || len(got) > 100 {
+			t.Errorf("of %d columns, %d bytes, %d were read, and then %v", n, len(b), len(got), d.err)
+		}
+	}
+}

@@ -106,3 +106,21 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestManyTypes: a schema's types are as long together as a few of the longest, and no more.
+func TestManyTypes(t *testing.T) {
+	var long Schema
+	for i := 0; len(long.List()) < MaxTypeBytes-64; i++ {
+		long = append(long, Column{Name: fmt.Sprintf("f%d", i), Type: Type{ID: U8}})
+	}
+	var s Schema
+	for i := range MaxColumns {
+		s = append(s, Column{Name: fmt.Sprint("c", i), Type: StructOf(long)})
+	}
+	if err := s[:32].Validate(); err != nil {
+		t.Error(err)
+	}
+	if err := s.Validate(); !errors.Is(err, ErrSchema) || !strings.Contains(err.Error(), "text together") {
+		t.Errorf("%d columns of %d bytes of type: %v", len(s), len(s[0].Type.String()), err)
+	}
+}

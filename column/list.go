@@ -12,6 +12,7 @@ func ParseList(text string) (Schema, error) { return parseList(text, 0) }
 
 func parseList(text string, depth int) (Schema, error) {
 	var out Schema
+	seen := map[string]bool{} // to look through those before it would take milliseconds of the longest text
 	for rest := strings.TrimSpace(text); rest != ""; {
 		name, after, err := listedName(rest)
 		if err != nil {
@@ -22,9 +23,10 @@ func parseList(text string, depth int) (Schema, error) {
 		if err != nil {
 			return nil, fmt.Errorf("column %q: %w", name, err)
 		}
-		if out.Index(name) >= 0 {
+		if seen[name] {
 			return nil, fmt.Errorf("%w: column %q stands twice", ErrSchema, name)
 		}
+		seen[name] = true
 		out = append(out, Column{Name: name, Type: t, Nullable: true})
 		rest = strings.TrimSpace(strings.TrimPrefix(after[end:], ","))
 	}

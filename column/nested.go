@@ -10,6 +10,8 @@ const (
 	MaxNesting = 8
 	// MaxTypeBytes bounds a type's text, which a shard table has for each column.
 	MaxTypeBytes = 4096
+	// MaxTypesBytes bounds the texts of a schema's lists and structs together: an element reads them all, of whatever table it is sent.
+	MaxTypesBytes = 256 << 10
 )
 
 // ListOf is the type of lists of values of a type, any of which may be missing.

@@ -33,7 +33,11 @@ func (s Schema) Validate() error {
 	if err := s.validateNames(); err != nil {
 		return err
 	}
+	texts := 0
 	for _, c := range s {
+		if texts += len(c.Type.Of); texts > MaxTypesBytes {
+			return fmt.Errorf("%w: the types of its lists and structs have more than %d bytes of text together", ErrSchema, MaxTypesBytes)
+		}
 		if err := c.Type.Validate(); err != nil {
 			return fmt.Errorf("%w: column %q: %w", ErrSchema, c.Name, err)
 		}

@@ -173,6 +173,9 @@ func (rt *Runtime) conclude(h *host, status abi.Status, err error) (more bool) {
 		h.endSpan(spanError(&end))
 	}
 	if h.instance != nil && h.held == nil && (err != nil || len(h.payload) > keptPayloadBytes) {
+		if err != nil { // its memory, of which there can be much from earlier runs, goes back to the system
+			h.release()
+		}
 		h.instance.Release()
 		h.instance = nil
 	}

@@ -32,6 +32,8 @@ type scripted struct {
 	derive bool                                  // what runs goes on as a function that it derives, with its payload as constants
 	runs   chan func()                           // one for each run that is to begin: what it does; nil: nothing
 	bind   func(form string) error               // nil: it can be bound
+	traps  bool                                  // bitcode traps
+	leaves func()                                // an instance of what trapped is given back by it; nil: at once
 	holds  bool                                  // what runs without a payload keeps scratch, and goes on here with one
 
 	mu     sync.Mutex
@@ -119,6 +121,9 @@ func (i scriptedInstance) Run(payload []byte, _ *abi.Limits, h abi.Host) (abi.St
 	if i.e.runs != nil {
 		(<-i.e.runs)()
 	}
+	if i.e.traps && i.form == "llvm-bitcode" {
+		return 0, errors.New("it trapped")
+	}
 	for range i.e.ticks {
 		if err := h.Tick(); err != nil {
 			return 0, err
@@ -139,8 +144,12 @@ func (i scriptedInstance) Run(payload []byte, _ *abi.Limits, h abi.Host) (abi.St
 	}
 	return h.Reply([]byte(i.form)), nil
 }
-func (scriptedInstance) Waits()   {}
-func (scriptedInstance) Release() {}
+func (scriptedInstance) Waits() {}
+func (i scriptedInstance) Release() {
+	if i.e.leaves != nil && i.form == "llvm-bitcode" {
+		i.e.leaves()
+	}
+}
 
 // signer is a key of which the public half is trusted.
 func signer(of byte) (ed25519.PrivateKey, trust.Key) {
@@ -339,6 +348,34 @@ func TestCompilingHoldsNothing(t *testing.T) {
 	}
 	if n := len(e.loads("llvm-bitcode")); n != 1 {
 		t.Errorf("%d programs were made of one entry", n)
+	}
+}
+
+// TestFailedInstanceGoesAside: giving back an instance that failed takes as long as its memory is large, which others do not wait for.
+func TestFailedInstanceGoesAside(t *testing.T) {
+	e := newScripted()
+	leaving, gone := make(chan struct{}, 8), make(chan struct{})
+	e.traps, e.leaves = true, func() { leaving <- struct{}{}; <-gone }
+	s := newStage(t, e)
+	end := sync.OnceFunc(func() { close(gone) })
+	defer end()
+	bad, good := signed(t, inForms(t, "bad", 4, image.LLVMBitcode), s.key), inForms(t, "good", 4, image.Wasm)
+	if _, err := s.call(good, forms.Auto); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 2)
+	for range 2 { // the first waits for its program, and the second one's runs where its message is handled
+		go func() { _, err := s.call(bad, forms.Auto); ended <- err }()
+		<-leaving
+		if got, err := s.call(good, forms.Auto); err != nil || got != "wasm32" {
+			t.Fatalf("while a failed instance is given back: %q, %v", got, err)
+		}
+	}
+	end()
+	for range 2 {
+		if err := <-ended; err == nil || !strings.Contains(err.Error(), "it trapped") {
+			t.Error(err)
+		}
 	}
 }
 

@@ -1,7 +1,8 @@
 package abi
 
-// PieceBytes is the most that an engine has its Host get or put at once: a millisecond, or a few where each page is touched for the first time.
-const PieceBytes = 4 << 20
+// PieceBytes is the most that an engine has its Host get or put at once: a tenth of a millisecond, or a whole one where each page of both sides is touched
+// for the first time. Nothing interrupts such a copy, so whatever waits for this processor waits for the piece.
+const PieceBytes = 1 << 20
 
 // LongCopy is how many bytes a host call copies at most on the goroutine that drives the fabric: before it copies more, an engine asks its Host (Tick), so that
 // another one drives.

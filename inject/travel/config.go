@@ -109,7 +109,7 @@ type Limits struct {
 	ObjectBytes       int           // one object (16 MiB)
 	FetchBytes        int           // all objects being put together (64 MiB); of one principal three quarters of it
 	OutboxBytes       int           // reports waiting for room, per peer (1 MiB)
-	Workers           int           // of one invocation, at work here at once (MaxWorkers, which is also the most)
+	Workers           int           // of one invocation that keeps scratch, at work here at once (MaxWorkers, which is also the most); of another one Running bounds them, as all branches
 	Branches          uint32        // of one invocation, under way at once (65536)
 	Parts             uint32        // per branch (4096)
 	MaxTime           time.Duration // a deadline's distance (24 h, at most 50 days)

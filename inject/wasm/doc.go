@@ -40,7 +40,7 @@
 // Limits.RunTime are asked whether it may go on. In between, the goroutine cannot be preempted: that bounds the garbage collector's
 // pauses. RunTime is processor time: waiting, for a processor too, has the deadline. A change of behaviour, from arithmetic to page faults, can stretch a single slice to some 15 milliseconds: maxGrant and the cost of a load bound it.
 // What a host call copies takes fuel as what the function copies does. A copy above 64 KiB has a slice of its own, off the goroutine that drives the fabric, and
-// get and put move 4 MiB at a time, each in a slice.
+// get and put move 1 MiB at a time, each in a slice.
 //
 // # Errors
 //

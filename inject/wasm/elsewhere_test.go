@@ -301,6 +301,39 @@ func TestMachineCodeIsChargedWhole(t *testing.T) {
 	}
 }
 
+// TestNothingCompiledInVain: where machine code finds no room, that is said before it is made if its module alone is more than the room, and else
+// once it was made for the first time; it is not made again for the same answer.
+func TestNothingCompiledInVain(t *testing.T) {
+	wasm := converting(8, 2000)
+	prepare := func(e *Engine) func() error {
+		p, err := e.Compile(t.Context(), sha256.Sum256(wasm), 1, wasm, abi.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		b := bind(t, p, "mallory")
+		return func() error { return b.Prepare(t.Context()) }
+	}
+	broken := Config{Compiler: compilerThat("it must not be asked")}
+	small := newEngine(t, Config{CodeBytes: uint64(len(wasm)), Compiler: broken.Compiler})
+	if err := prepare(small)(); !errors.Is(err, abi.ErrShareBusy) {
+		t.Errorf("without room for as much as the module: %v", err)
+	}
+	e := newEngine(t, Config{CodeBytes: 8 * uint64(len(wasm)), Compiler: compilerThat("well"), CompileTime: time.Minute})
+	again := prepare(e)
+	if err := again(); !errors.Is(err, abi.ErrShareBusy) {
+		t.Fatalf("with room for an eighth of the code: %v", err)
+	}
+	if programs, bytes := e.machine.Usage(); programs != 0 || bytes != 0 {
+		t.Errorf("%d programs with %d bytes are charged that are not there", programs, bytes)
+	}
+	e.compilers.pool.Close()
+	e.compilers = newCompilers(broken)
+	if err := again(); !errors.Is(err, abi.ErrShareBusy) {
+		t.Errorf("once more: %v", err)
+	}
+}
+
 // TestElsewhereHeeds: who waits for the first compiler process to start, or for whoever waits for it, stops when nobody wants the module any more; the next one tries again.
 func TestElsewhereHeeds(t *testing.T) {
 	e := newEngine(t, Config{Compiler: compilerThat("mute")})

@@ -106,9 +106,14 @@ func (e *Engine) longCode(ctx context.Context, bill *bill, key string, code []by
 		}
 		e.reject(key)
 	}
+	// Where there is no room for what is at least to come, nothing is compiled for the answer that there is none.
+	if err := bill.set(max(bill.known, uint64(len(code)))); err != nil {
+		return nil, nil, err
+	}
 	made, err := e.compileElsewhere(ctx, bill.principal, code)
 	if err == nil {
-		err = bill.set(uint64(len(made.Data)))
+		bill.known = uint64(len(made.Data))
+		err = bill.set(bill.known)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -126,15 +131,12 @@ func (e *Engine) longCode(ctx context.Context, bill *bill, key string, code []by
 	return l, c, nil
 }
 
-// load has wazero load machine code.
+// load has wazero load machine code. What is not the module's, which a compiler process that was taken over can answer, is not compiled here for that.
 func (l *lane) load(made shelf.Code, code []byte) (wazero.CompiledModule, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c, _, anew, err := l.compile(code, made)
-	if anew {
-		_ = c.Close(context.Background()) // nothing runs it
-		return nil, errors.New("it is another module's, and wazero compiled it anew")
-	}
+	l.shelf.Insist(made)
+	c, _, _, err := l.build(code)
 	return c, err
 }
 
@@ -181,13 +183,20 @@ func (e *Engine) cachedCode(l *lane, key string, code []byte) (wazero.CompiledMo
 // compile compiles, or loads what is offered if it is the module's; anew: it was compiled, and made is its machine code if the lane has a shelf. wazero's panics
 // (there should be none) are errors. The caller has the lock of a lane with a shelf.
 func (l *lane) compile(code []byte, offered shelf.Code) (c wazero.CompiledModule, made shelf.Code, anew bool, err error) {
+	if l.shelf != nil {
+		l.shelf.Offer(offered)
+	}
+	return l.build(code)
+}
+
+// build compiles, or loads what lies on the shelf, as compile does.
+func (l *lane) build(code []byte) (c wazero.CompiledModule, made shelf.Code, anew bool, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			c, anew, err = nil, false, &CodeError{fmt.Errorf("the compiler failed: %v", r)}
 		}
 	}()
 	if l.shelf != nil {
-		l.shelf.Offer(offered)
 		defer l.shelf.Offer(shelf.Code{}) // it keeps nobody's bytes
 	}
 	if c, err = l.runtime.CompileModule(context.Background(), code); err != nil {

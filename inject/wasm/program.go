@@ -49,7 +49,7 @@ type variant struct {
 	lane *lane
 	code wazero.CompiledModule
 
-	bill *bill // for the code; nil without
+	bill *bill // for the code; before that of who asked last; nil: nobody has
 }
 
 // bill is what a principal is charged for a variant's code.
@@ -57,6 +57,7 @@ type bill struct {
 	machine   *room.Code
 	principal string
 	bytes     uint64
+	known     uint64 // what the code took that was made and found no room; 0: it is not known
 }
 
 // set replaces what is charged; 0: nothing is any more.
@@ -157,11 +158,14 @@ func (p *Program) compiled(ctx context.Context, principal string, checkStores bo
 		return nil, &CodeError{err}
 	}
 	bill := &bill{machine: p.engine.machine, principal: principal}
+	if v.bill != nil {
+		bill.known = v.bill.known
+	}
+	v.bill = bill
 	if v.lane, v.code, err = p.engine.machineCode(ctx, bill, p.id, checkStores, p.module.Quick(len(code)), code); err != nil {
 		bill.set(0)
 		return nil, err
 	}
-	v.bill = bill
 	return v, nil
 }
 

@@ -23,10 +23,16 @@ type Code struct {
 }
 
 // Shelf is for one compilation at a time.
-type Shelf struct{ offered, made Code }
+type Shelf struct {
+	offered, made Code
+	only          bool // nothing is compiled if what is offered is not the module's
+}
 
 // ErrUnknown says that this wazero is not one that New knows.
 var ErrUnknown = errors.New("wasm: this version of wazero keeps machine code in another way")
+
+// ErrOther says that Insist was given another module's code.
+var ErrOther = errors.New("wasm: this is another module's machine code, or another version's")
 
 // field is where wazero.cache has what it keeps files in.
 const field = "fileCache"
@@ -47,7 +53,10 @@ func New() (*Shelf, wazero.CompilationCache, error) {
 }
 
 // Offer puts code on the shelf that the next compilation takes, if it is the module's, and takes away whatever lies there. The shelf keeps its bytes.
-func (s *Shelf) Offer(c Code) { s.offered, s.made = c, Code{} }
+func (s *Shelf) Offer(c Code) { *s = Shelf{offered: c} }
+
+// Insist is Offer, but the next compilation fails with ErrOther if the code is not the module's.
+func (s *Shelf) Insist(c Code) { *s = Shelf{offered: c, only: true} }
 
 // Made is what was compiled since the last Offer; false: nothing, as what was offered was taken.
 func (s *Shelf) Made() (Code, bool) { return s.made, s.made.Name != "" }
@@ -57,7 +66,7 @@ type files struct{ s *Shelf }
 
 func (f *files) Get(key [32]byte) (io.ReadCloser, bool, error) {
 	if f.s.offered.Name != hex.EncodeToString(key[:]) {
-		return nil, false, nil
+		return nil, false, f.s.other()
 	}
 	return io.NopCloser(bytes.NewReader(f.s.offered.Data)), true, nil
 }
@@ -72,5 +81,13 @@ func (f *files) Add(key [32]byte, content io.Reader) error {
 
 func (f *files) Delete([32]byte) error {
 	f.s.offered = Code{}
+	return f.s.other()
+}
+
+// other is what a compilation fails with that finds no code of its module; nil: it makes some.
+func (s *Shelf) other() error {
+	if s.only {
+		return ErrOther
+	}
 	return nil
 }

@@ -2,6 +2,7 @@ package shelf
 
 import (
 	"bytes"
+	"errors"
 	"testing"
 
 	"github.com/tetratelabs/wazero"
@@ -11,6 +12,48 @@ import (
 // module exports f, which answers n.
 func module(n byte) []byte {
 	return append([]byte("\x00asm\x01\x00\x00\x00\x01\x05\x01\x60\x00\x01\x7f\x03\x02\x01\x00\x07\x05\x01\x01f\x00\x00\x0a\x06\x01\x04\x00\x41"), n, 0x0b)
+}
+
+// TestInsist: what is offered is loaded or nothing is: another module's code, or another version's, is not compiled for.
+func TestInsist(t *testing.T) {
+	s, cache, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cache.Close(t.Context())
+	compile := func(n byte) (Code, error) { // in a runtime that has seen nothing
+		r := wazero.NewRuntimeWithConfig(t.Context(), wazero.NewRuntimeConfigCompiler().WithCompilationCache(cache).WithDebugInfoEnabled(false))
+		defer r.Close(t.Context())
+		c, err := r.CompileModule(t.Context(), module(n))
+		if err == nil {
+			defer c.Close(t.Context())
+		}
+		made, _ := s.Made()
+		return made, err
+	}
+	seven, err := compile(7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Insist(seven)
+	if made, err := compile(7); err != nil || made.Name != "" {
+		t.Errorf("its own: %v; %q was made", err, made.Name)
+	}
+	older := Code{seven.Name, bytes.Clone(seven.Data)}
+	older.Data[8] ^= 1
+	for what, c := range map[string]struct {
+		n       byte
+		offered Code
+	}{"another module's": {8, seven}, "another version's": {7, older}, "nothing": {8, Code{}}} {
+		s.Insist(c.offered)
+		if made, err := compile(c.n); !errors.Is(err, ErrOther) || made.Name != "" {
+			t.Errorf("%s: %v; %q was made", what, err, made.Name)
+		}
+	}
+	s.Offer(seven)
+	if made, err := compile(8); err != nil || made.Name == "" {
+		t.Errorf("offered another module's without that: %v", err)
+	}
 }
 
 // TestShelf: what one runtime compiled another loads, and runs; other code is not taken for it, and damaged code is refused.
