@@ -34,7 +34,7 @@ func (f *csvFormat) start(ctx context.Context, in Input, phase Phase) (*csvFile,
 	if err != nil {
 		return nil, err
 	}
-	c := &csvFile{textInput: t, csvReader: csvReader{lines: t.lines, comma: f.o.Comma}}
+	c := &csvFile{textInput: t, csvReader: newCSVReader(t.lines, f.o.Comma)}
 	record, err := c.record()
 	if err == nil {
 		err = c.header(record, f.o)
