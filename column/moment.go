@@ -1,6 +1,7 @@
 package column
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -19,10 +20,13 @@ type Moment struct {
 
 // ReadMoment reads a date, as in 2026-03-01, or a moment, as in 2026-03-01T12:00:00.5Z, 2026-03-01 12:00:00+01:00 or 2026-03-01 12:00. It does not allocate.
 func ReadMoment(text []byte) (m Moment, ok bool) {
-	year, rest, ok1 := digits(text, 4)
-	month, rest, ok2 := afterByte(rest, '-', 2)
-	day, rest, ok3 := afterByte(rest, '-', 2)
-	if !ok1 || !ok2 || !ok3 || month < 1 || month > 12 || day < 1 || day > daysIn(year, month) {
+	if len(text) < len(time.DateOnly) {
+		return m, false
+	}
+	two, ok1 := dateForm.read(text)
+	year, month := 100*two.at(0)+two.at(2), two.at(5)
+	day, rest, ok2 := digits(text[8:], 2)
+	if !ok1 || !ok2 || month < 1 || month > 12 || day < 1 || day > daysIn(year, month) {
 		return m, false
 	}
 	m.Days = civilDays(year, month, day)
@@ -46,20 +50,20 @@ func ReadClock(text []byte) (nanos int64, fraction int, ok bool) {
 }
 
 func readClock(text []byte) (nanos int64, fraction int, rest []byte, ok bool) {
-	hour, rest, ok1 := digits(text, 2)
-	minute, rest, ok2 := afterByte(rest, ':', 2)
-	if !ok1 || !ok2 || hour > 23 || minute > 59 {
+	if len(text) <= len("15:04") || text[len("15:04")] != ':' {
+		hour, rest, ok1 := digits(text, 2)
+		minute, rest, ok2 := afterByte(rest, ':', 2)
+		return (hour*60 + minute) * 60e9, 0, rest, ok1 && ok2 && hour <= 23 && minute <= 59
+	}
+	if len(text) < len(time.TimeOnly) {
 		return 0, 0, nil, false
 	}
-	nanos = (hour*60 + minute) * 60e9
-	if len(rest) == 0 || rest[0] != ':' {
-		return nanos, 0, rest, true
-	}
-	second, rest, ok3 := digits(rest[1:], 2)
-	if !ok3 || second > 59 {
+	two, ok := clockForm.read(text)
+	hour, minute, second := two.at(0), two.at(3), two.at(6)
+	if !ok || hour > 23 || minute > 59 || second > 59 {
 		return 0, 0, nil, false
 	}
-	nanos += second * 1e9
+	nanos, rest = ((hour*60+minute)*60+second)*1e9, text[len(time.TimeOnly):]
 	if len(rest) < 2 || rest[0] != '.' || !isDigit(rest[1]) {
 		return nanos, 0, rest, true
 	}
@@ -130,6 +134,37 @@ func afterByte(text []byte, b byte, n int) (v int64, rest []byte, ok bool) {
 	return digits(text[1:], n)
 }
 
+// form is eight bytes of which some are digits.
+type form struct{ text, spare uint64 } // spare is what can be added to a digit, or to another byte's difference from text, without a carry into the highest bit
+
+var (
+	dateForm  = formOf("0000-00-")
+	clockForm = formOf("00:00:00")
+)
+
+func formOf(text string) (f form) {
+	f.text = binary.LittleEndian.Uint64([]byte(text))
+	for i := range 8 {
+		spare := uint64(0x7f)
+		if isDigit(text[i]) {
+			spare -= 9
+		}
+		f.spare |= spare << (8 * i)
+	}
+	return f
+}
+
+// twos are at each byte the number that the digit there and the next one make.
+type twos uint64
+
+func (t twos) at(i int) int64 { return int64(t >> (8 * i) & 0xff) }
+
+// read reads eight bytes of that form at once.
+func (f form) read(text []byte) (t twos, ok bool) {
+	d := binary.LittleEndian.Uint64(text) ^ f.text
+	return twos(10*d + d>>8), (d|(d+f.spare))&0x8080808080808080 == 0
+}
+
 func daysIn(year, month int64) int64 {
 	switch month {
 	case 2:
@@ -149,13 +184,8 @@ func civilDays(year, month, day int64) int64 {
 		year--
 		month += 12
 	}
-	era := year / 400 // year is not negative: four digits
-	of := year - era*400
-	if year < 0 {
-		era, of = -1, year+400
-	}
-	dayOfYear := (153*(month-3)+2)/5 + day - 1
-	return era*146097 + of*365 + of/4 - of/100 + dayOfYear - 719468
+	y := uint64(year + 400) // no year is below 0, so this one is not either
+	return int64(365*y+y/4-y/100+y/400) + (153*(month-3)+2)/5 + day - 1 - 146097 - 719468
 }
 
 var (
@@ -184,9 +214,17 @@ func (m *Moment) Count(t Type, zone *time.Location) (int64, error) {
 		at := time.Unix(seconds, 0).UTC()
 		seconds = time.Date(at.Year(), at.Month(), at.Day(), at.Hour(), at.Minute(), at.Second(), 0, zone).Unix()
 	}
-	per := t.Unit.PerSecond()
-	if limit := math.MaxInt64/per - 1; seconds > limit || seconds < -limit {
+	unit := &counts[t.Unit]
+	if seconds > unit.most || seconds < -unit.most {
 		return 0, errFit
 	}
-	return seconds*per + m.Nanos%1e9/(1e9/per), nil
+	return seconds*unit.per + m.Nanos%1e9/unit.nanos, nil
+}
+
+// counts are, by Unit, how many a second has, how many nanoseconds one has, and the most seconds that fit into 64 bits.
+var counts = [...]struct{ per, nanos, most int64 }{
+	Second:      {1, 1e9, math.MaxInt64 - 1},
+	Millisecond: {1e3, 1e6, math.MaxInt64/1000 - 1},
+	Microsecond: {1e6, 1e3, math.MaxInt64/1_000_000 - 1},
+	Nanosecond:  {1e9, 1, math.MaxInt64/1_000_000_000 - 1},
 }

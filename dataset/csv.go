@@ -56,6 +56,7 @@ var (
 type csvReader struct {
 	lines  *lineReader
 	comma  byte
+	split  splitter
 	fields [][]byte
 	first  int64  // number of the record's first line
 	buf    []byte // the fields of a record with quotes
@@ -68,6 +69,13 @@ type csvReader struct {
 // record returns the next record's fields, valid until the next call. Empty
 // lines are passed over.
 func (c *csvReader) record() ([][]byte, error) {
+	if c.plain() {
+		c.fields = c.fields[:0]
+		for _, f := range c.split.spans {
+			c.fields = append(c.fields, c.at(f))
+		}
+		return c.fields, nil
+	}
 	for {
 		line, err := c.lines.next()
 		if err != nil {
@@ -186,6 +194,10 @@ func (c *csvReader) quotedField(line []byte) (rest []byte, more bool, err error)
 	}
 }
 
+func newCSVReader(lines *lineReader, comma byte) csvReader {
+	return csvReader{lines: lines, comma: comma, split: splitter{commas: uint64(comma) * eachByte, from: -1}}
+}
+
 // csvRows reads the rows of a CSV file.
 type csvRows struct {
 	csvReader
@@ -196,7 +208,7 @@ type csvRows struct {
 
 // newCSVRows reads the header, if there is one.
 func newCSVRows(lines *lineReader, o *Options) (*csvRows, error) {
-	r := &csvRows{csvReader: csvReader{lines: lines, comma: o.Comma}, header: o.Header}
+	r := &csvRows{csvReader: newCSVReader(lines, o.Comma), header: o.Header}
 	s := o.Schema
 	if o.Header {
 		names, err := r.record()

@@ -34,7 +34,7 @@ func (f *csvFormat) start(ctx context.Context, in Input, phase Phase) (*csvFile,
 	if err != nil {
 		return nil, err
 	}
-	c := &csvFile{textInput: t, csvReader: csvReader{lines: t.lines, comma: f.o.Comma}}
+	c := &csvFile{textInput: t, csvReader: newCSVReader(t.lines, f.o.Comma)}
 	record, err := c.record()
 	if err == nil {
 		err = c.header(record, f.o)
@@ -159,7 +159,7 @@ func (c *csvFile) places(s column.Schema) ([]int, error) {
 type csvColumns struct {
 	*csvFile
 	*textRows
-	at    []int // the column of each field
+	to    []int // the column of each field
 	nulls []string
 }
 
@@ -169,7 +169,7 @@ func (f *csvFormat) open(ctx context.Context, in Input, s column.Schema) (column
 		return nil, err
 	}
 	r := &csvColumns{csvFile: c, nulls: f.o.Nulls}
-	if r.at, err = c.places(s); err == nil {
+	if r.to, err = c.places(s); err == nil {
 		r.textRows, err = newTextRows(s, f.o, in, f.infer, f.bad)
 	}
 	if err != nil {
@@ -187,26 +187,53 @@ func (r *csvColumns) Next(ctx context.Context) ([]arrow.Array, error) {
 
 // row reads one row; bad says why it is to be left out.
 func (r *csvColumns) row() (bad *LineError, err error) {
+	if r.csvFile.first == nil && r.csvReader.plain() {
+		if bad := r.width(len(r.split.spans)); bad != nil {
+			return bad, nil
+		}
+		for i, f := range r.split.spans {
+			if bad := r.field(i, r.csvReader.at(f)); bad != nil {
+				return bad, nil
+			}
+		}
+		return nil, nil
+	}
 	fields, err := r.next()
 	if err != nil {
 		return lineOf(err)
 	}
-	if len(fields) != len(r.at) {
-		err := fmt.Errorf("it has %d columns, want %d", len(fields), len(r.at))
-		if len(r.at) == 1 {
-			err = fmt.Errorf("%w; if another byte than %q separates them, name it (--separator)", err, r.comma)
-		}
-		return r.badRow("", err), nil
+	if bad := r.width(len(fields)); bad != nil {
+		return bad, nil
 	}
 	for i, text := range fields {
-		c := r.at[i]
-		if missingText(text, r.inQuotesAt(i), r.nulls) {
-			r.cols[c].Null()
-		} else if err := r.value(c, text); err != nil {
-			return r.badRow(r.schema[c].Name, err), nil
+		if bad := r.field(i, text); bad != nil {
+			return bad, nil
 		}
 	}
 	return nil, nil
+}
+
+// width checks how many fields a row has.
+func (r *csvColumns) width(fields int) *LineError {
+	if fields == len(r.to) {
+		return nil
+	}
+	err := fmt.Errorf("it has %d columns, want %d", fields, len(r.to))
+	if len(r.to) == 1 {
+		err = fmt.Errorf("%w; if another byte than %q separates them, name it (--separator)", err, r.comma)
+	}
+	return r.badRow("", err)
+}
+
+// field adds a field of a row to its column.
+func (r *csvColumns) field(i int, text []byte) *LineError {
+	c := r.to[i]
+	if missingText(text, r.inQuotesAt(i), r.nulls) {
+		r.cols[c].Null()
+	} else if err := r.value(c, text); err != nil {
+		return r.badRow(r.schema[c].Name, err)
+	}
+	return nil
 }
 
 // badRow is a LineError for the record read last, of which quotes may have made several lines.

@@ -1,7 +1,6 @@
 package dataset
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -67,21 +66,72 @@ func TooManyBad(allowed int64, first error) error {
 
 // lineReader hands out the lines of an input, without their ends.
 type lineReader struct {
-	file  string
-	r     *bufio.Reader
-	line  int64 // number of the line handed out last
-	max   int
-	again []byte     // lines to hand out once more before r goes on, each with an end
-	late  *LineError // what comes after them: a line that was too long
+	file    string
+	r       io.Reader
+	buf     []byte // what was read, as long as a line may be with its end; buf[at:end] is to be handed out
+	at, end int
+	failed  error // of r, once buf[at:end] is handed out
+	line    int64 // number of the line handed out last
+	max     int
+	again   []byte     // lines to hand out once more before r goes on, each with an end
+	late    *LineError // what comes after them: a line that was too long
 }
 
 func newLineReader(file string, r io.Reader, max int) *lineReader {
-	l := &lineReader{file: file, r: bufio.NewReaderSize(r, max+2), max: max}
-	if mark, err := l.r.Peek(3); err == nil && string(mark) == "\xef\xbb\xbf" {
-		_, _ = l.r.Discard(3) // a byte order mark, as some spreadsheets write it
+	l := &lineReader{file: file, r: r, buf: make([]byte, max+2), max: max}
+	for l.end < 3 && l.fill() {
+	}
+	if bytes.HasPrefix(l.buf[:l.end], []byte("\xef\xbb\xbf")) {
+		l.at = 3 // a byte order mark, as some spreadsheets write it
 	}
 	return l
 }
+
+// lineStep is the most that is read at once: what is split into fields then is still in the processor's cache.
+const lineStep = 256 << 10
+
+// emptyReads is how often a reader may return nothing at all before it is given up.
+const emptyReads = 100
+
+// fill reads more behind what is there; false: there is no room, or no more.
+func (l *lineReader) fill() bool {
+	if l.at > 0 {
+		l.at, l.end = 0, copy(l.buf, l.buf[l.at:l.end])
+	}
+	for range emptyReads {
+		if l.end == len(l.buf) || l.failed != nil {
+			return false
+		}
+		n, err := l.r.Read(l.buf[l.end:min(l.end+lineStep, len(l.buf))])
+		l.end += n
+		l.failed = err
+		if n > 0 {
+			return true
+		}
+	}
+	l.failed = io.ErrNoProgress
+	return false
+}
+
+// take is the next line with its end, or as much of it as there is room for; whole says which. The error is that of the reader, with what it left.
+func (l *lineReader) take() (line []byte, whole bool, err error) {
+	for seen := 0; ; {
+		if i := bytes.IndexByte(l.buf[l.at+seen:l.end], '\n'); i >= 0 {
+			line = l.buf[l.at : l.at+seen+i+1]
+			l.at += len(line)
+			return line, true, nil
+		}
+		seen = l.end - l.at
+		if !l.fill() {
+			line = l.buf[l.at:l.end]
+			l.at = l.end
+			return line, false, l.failed
+		}
+	}
+}
+
+// buffered is what was read and is not handed out.
+func (l *lineReader) buffered() int { return l.end - l.at }
 
 var errLongLine = errors.New("the line is longer than allowed (--line-bytes)")
 
@@ -98,31 +148,34 @@ func (l *lineReader) next() ([]byte, error) {
 		l.line, l.late = late.Line, nil
 		return nil, late
 	}
-	line, err := l.r.ReadSlice('\n')
-	if errors.Is(err, bufio.ErrBufferFull) || len(line) > l.max+2 {
+	line, whole, err := l.take()
+	if !whole && err == nil { // it fills the buffer
 		l.line++
-		for errors.Is(err, bufio.ErrBufferFull) {
-			_, err = l.r.ReadSlice('\n')
+		for !whole && err == nil {
+			_, whole, err = l.take()
 		}
 		if err != nil && err != io.EOF {
 			return nil, err
 		}
 		return nil, l.errorf("", "%w: it has more than %d bytes", errLongLine, l.max)
 	}
-	if err == io.EOF && len(line) == 0 {
-		return nil, io.EOF
-	}
-	if err != nil && err != io.EOF {
+	if err == io.EOF && len(line) == 0 || err != nil && err != io.EOF {
 		return nil, err
 	}
 	l.line++
-	if n := len(line); n > 0 && line[n-1] == '\n' {
-		line = line[:n-1]
+	return withoutEnd(line), nil
+}
+
+// withoutEnd is a line without the bytes that end it.
+func withoutEnd(line []byte) []byte {
+	n := len(line)
+	if n > 0 && line[n-1] == '\n' {
+		n--
 	}
-	if n := len(line); n > 0 && line[n-1] == '\r' {
-		line = line[:n-1]
+	if n > 0 && line[n-1] == '\r' {
+		n--
 	}
-	return line, nil
+	return line[:n]
 }
 
 // back has what came after the given line handed out again: lines, each with an end, which it

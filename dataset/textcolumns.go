@@ -49,7 +49,7 @@ func (t *textInput) Read(p []byte) (int, error) {
 }
 
 // consumed is how much text was taken out of lines.
-func (t *textInput) consumed() int64 { return t.plain - int64(t.lines.r.Buffered()) }
+func (t *textInput) consumed() int64 { return t.plain - int64(t.lines.buffered()) }
 
 // Place scales what lines has read to bytes of the file, which may be compressed.
 func (t *textInput) Place() (done, total int64) {

@@ -61,6 +61,9 @@ func clipped(text []byte) string {
 	return strconv.Quote(string(text))
 }
 
+// mostDigits is how many always fit into 64 bits.
+const mostDigits = 19
+
 // readInteger reads a decimal integer: its magnitude and sign. ok is false if the text is none; fits, if it needs more than 64 bits.
 func readInteger(text []byte) (v uint64, negative, ok, fits bool) {
 	if len(text) > 1 && (text[0] == '-' || text[0] == '+') {
@@ -70,6 +73,15 @@ func readInteger(text []byte) (v uint64, negative, ok, fits bool) {
 		return 0, false, false, false
 	}
 	fits = true
+	if len(text) <= mostDigits {
+		for _, c := range text {
+			if c -= '0'; c > 9 {
+				return 0, false, false, false
+			}
+			v = 10*v + uint64(c)
+		}
+		return v, negative, true, true
+	}
 	for _, c := range text {
 		if c < '0' || c > '9' {
 			return 0, false, false, false

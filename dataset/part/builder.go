@@ -103,12 +103,17 @@ func cutBits(b []byte, n int) []byte {
 	return b
 }
 
-// mark notes whether the value that comes next is there.
-func (b *Builder) mark(there bool) {
-	if there && b.valid == nil {
+// there notes that the value that comes next is there.
+func (b *Builder) there() {
+	if b.valid == nil {
 		b.rows++
 		return
 	}
+	b.mark(true)
+}
+
+// mark notes whether the value that comes next is there.
+func (b *Builder) mark(there bool) {
 	if !there && b.valid == nil {
 		b.valid = make([]byte, (b.rows+8)/8, (max(b.rows+1, b.most)+7)/8)
 		for i := range b.rows {
@@ -159,7 +164,7 @@ func (b *Builder) Bits(v uint64) {
 	default:
 		b.fixed = le.AppendUint64(b.fixed, v)
 	}
-	b.mark(true)
+	b.there()
 }
 
 // Float adds a number of type f32 or f64.
@@ -188,7 +193,7 @@ func (b *Builder) Bool(v bool) {
 	if v {
 		b.fixed[b.rows/8] |= 1 << (b.rows % 8)
 	}
-	b.mark(true)
+	b.there()
 }
 
 // Bytes adds text, or a value of fixed width as it lies in memory.
@@ -198,7 +203,7 @@ func (b *Builder) Bytes(v []byte) error {
 			return fmt.Errorf("%w: a value of %d bytes in a column of type %v", ErrPart, len(v), b.typ)
 		}
 		b.fixed = append(b.fixed, v...)
-		b.mark(true)
+		b.there()
 		return nil
 	}
 	if len(b.text)+len(v) > MaxTextBytes {
@@ -206,7 +211,7 @@ func (b *Builder) Bytes(v []byte) error {
 	}
 	b.text = append(b.text, v...)
 	b.offsets = binary.LittleEndian.AppendUint32(b.offsets, uint32(len(b.text)))
-	b.mark(true)
+	b.there()
 	return nil
 }
 

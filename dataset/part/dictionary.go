@@ -5,95 +5,93 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/wherry-fabric/wherry/column"
 )
 
+var le = binary.LittleEndian
+
 // MaxDictionary is the most distinct values that are stored as numbers: two bytes each.
 const MaxDictionary = 64 << 10
 
-// textOf is a text column's values, whichever of the two ways they are stored.
-func textOf(a arrow.Array) func(row int) string {
+// bytesAt reads a text column's values, whichever of the two ways they are stored. They are the array's.
+func bytesAt(a arrow.Array) func(row int) []byte {
 	if d, ok := a.(*array.Dictionary); ok {
-		words := d.Dictionary().(*array.String)
-		return func(row int) string { return words.Value(d.GetValueIndex(row)) }
+		word := bytesAt(d.Dictionary())
+		return func(row int) []byte { return word(d.GetValueIndex(row)) }
 	}
-	return a.(*array.String).Value
+	if a.Len() == 0 {
+		return nil
+	}
+	s := a.(*array.String)
+	ends, text := s.ValueOffsets(), s.ValueBytes()
+	return func(row int) []byte { return text[ends[row]-ends[0] : ends[row+1]-ends[0]] }
 }
 
 // encode stores the text of a column as numbers, if it takes less so; nil: it does not. All chunks share one dictionary.
 func encode(chunks []arrow.Array) []arrow.Array {
-	numbers := map[string]uint32{}
-	var rows, text, words int
-	for _, a := range chunks {
-		at := textOf(a)
-		for r := range a.Len() {
-			if a.IsNull(r) {
+	words := newLexicon()
+	numbers := make([][]uint16, len(chunks))
+	rows, text := 0, 0
+	for i, a := range chunks {
+		at, missing := bytesAt(a), a.NullN() > 0
+		numbers[i] = make([]uint16, a.Len())
+		for r := range numbers[i] {
+			if missing && a.IsNull(r) {
 				continue
 			}
-			s := at(r)
-			rows++
-			text += len(s)
-			if _, known := numbers[s]; !known {
-				if len(numbers) == MaxDictionary {
-					return nil
-				}
-				numbers[s] = uint32(len(numbers))
-				words += len(s)
+			word := at(r)
+			n, ok := words.number(word)
+			if !ok {
+				return nil
 			}
+			numbers[i][r] = n
+			rows++
+			text += len(word)
 		}
 	}
 	width := 1
-	if len(numbers) > 256 {
+	if words.words() > 256 {
 		width = 2
 	}
-	if len(numbers) == 0 || width*rows+words+4*len(numbers) >= text+4*rows {
+	if words.words() == 0 || width*rows+len(words.text)+4*words.words() >= text+4*rows {
 		return nil
 	}
-	dictionary := dictionaryOf(numbers)
+	dictionary := words.array()
 	defer dictionary.Release()
 	out := make([]arrow.Array, len(chunks))
 	for i, a := range chunks {
-		out[i] = numbered(a, numbers, width, dictionary)
+		out[i] = numbered(a, numbers[i], width, dictionary)
 	}
 	return out
 }
 
-// dictionaryOf is the words in the order of their numbers.
-func dictionaryOf(numbers map[string]uint32) arrow.Array {
-	words := make([]string, len(numbers))
-	for s, n := range numbers {
-		words[n] = s
-	}
-	b := NewBuilder(column.Type{ID: column.UTF8}, len(words))
-	for _, s := range words {
-		b.text = append(b.text, s...) // there is no more of it than in a chunk
-		b.offsets = binary.LittleEndian.AppendUint32(b.offsets, uint32(len(b.text)))
-		b.rows++
-	}
-	return b.Finish()
-}
-
 // numbered is a chunk's text as numbers of one or two bytes.
-func numbered(a arrow.Array, numbers map[string]uint32, width int, dictionary arrow.Array) arrow.Array {
-	id, index := column.U8, arrow.DataType(arrow.PrimitiveTypes.Uint8)
-	if width == 2 {
-		id, index = column.U16, arrow.PrimitiveTypes.Uint16
-	}
-	b := NewBuilder(column.Type{ID: id}, a.Len())
-	at := textOf(a)
-	for r := range a.Len() {
-		if a.IsNull(r) {
-			b.Null()
-			continue
+func numbered(a arrow.Array, numbers []uint16, width int, dictionary arrow.Array) arrow.Array {
+	index, codes := arrow.DataType(arrow.PrimitiveTypes.Uint8), make([]byte, width*len(numbers))
+	if width == 1 {
+		for i, n := range numbers {
+			codes[i] = byte(n)
 		}
-		b.Bits(uint64(numbers[at(r)]))
+	} else {
+		index = arrow.PrimitiveTypes.Uint16
+		for i, n := range numbers {
+			le.PutUint16(codes[2*i:], n)
+		}
 	}
-	codes := b.Finish()
-	defer codes.Release()
-	d := codes.Data()
-	data := array.NewDataWithDictionary(&arrow.DictionaryType{IndexType: index, ValueType: arrow.BinaryTypes.String}, d.Len(),
-		d.Buffers(), d.NullN(), 0, dictionary.Data().(*array.Data))
+	var valid *memory.Buffer
+	if a.NullN() > 0 {
+		bits := make([]byte, (len(numbers)+7)/8)
+		for i := range numbers {
+			if a.IsValid(i) {
+				bits[i/8] |= 1 << (i % 8)
+			}
+		}
+		valid = memory.NewBufferBytes(bits)
+	}
+	data := array.NewDataWithDictionary(&arrow.DictionaryType{IndexType: index, ValueType: arrow.BinaryTypes.String}, len(numbers),
+		[]*memory.Buffer{valid, memory.NewBufferBytes(codes)}, a.NullN(), 0, dictionary.Data().(*array.Data))
 	defer data.Release()
 	return array.MakeFromData(data)
 }
@@ -113,7 +111,7 @@ func Plain(a arrow.Array) arrow.Array {
 			continue
 		}
 		b.text = append(b.text, words.Value(d.GetValueIndex(r))...)
-		b.offsets = binary.LittleEndian.AppendUint32(b.offsets, uint32(len(b.text)))
+		b.offsets = le.AppendUint32(b.offsets, uint32(len(b.text)))
 		b.mark(true)
 	}
 	return b.Finish()

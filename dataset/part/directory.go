@@ -153,9 +153,10 @@ func floating[T ~float32 | ~float64](a arrow.Array, v []T) (uint64, uint64, bool
 }
 
 func extremes[T ~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~float32 | ~float64](a arrow.Array, v []T) (least, most T, ok bool) {
+	missing := a.NullN() > 0
 	for i, x := range v {
 		switch {
-		case a.IsNull(i):
+		case missing && a.IsNull(i):
 		case !ok:
 			least, most, ok = x, x, true
 		default:
