@@ -8,6 +8,7 @@
 //
 // There are two tiers. The first is made soon: the code is as the sender simplified it, and FastISel makes instructions of it, in a third of the time
 // or less. The best is what -O3 for this processor makes. Object gives the best where there is one already, and else what Request.Best asks for.
+// Only the best is written to disk: it is made a moment after the first run, and the first use is in a hurry.
 //
 // An object is known by everything that it depends on: the bitcode, the host calls that it may use, the processor and its features, its tier, the version of LLVM
 // and that of what wherry-llvm does with a module. It does not depend on whom it was compiled for: a request for what was
@@ -226,7 +227,7 @@ func (l *Compiler) Object(ctx context.Context, r Request) (object []byte, best b
 		return nil, false, &Error{fmt.Sprintf("it is for %s, this element is %s", r.Triple, h.Triple)}
 	}
 	if !r.Best {
-		if object, ok := l.kept(keyOf(h, r, true)); ok {
+		if object, ok := l.kept(keyOf(h, r, true), true); ok {
 			return bytes.Clone(object), true, nil
 		}
 	}
@@ -234,15 +235,15 @@ func (l *Compiler) Object(ctx context.Context, r Request) (object []byte, best b
 	return bytes.Clone(object), r.Best, err
 }
 
-// kept is an object that is in memory or on disk.
-func (l *Compiler) kept(key string) ([]byte, bool) {
+// kept is an object that is in memory or, if it is of the best tier, on disk.
+func (l *Compiler) kept(key string, best bool) ([]byte, bool) {
 	l.mu.Lock()
 	object, ok := l.ram.get(key)
 	if ok {
 		l.stats.FromRAM++
 	}
 	l.mu.Unlock()
-	if !ok {
+	if !ok && best {
 		if object, ok = l.fromDisk(key); ok {
 			l.mu.Lock()
 			l.ram.put(key, object)
@@ -256,7 +257,7 @@ func (l *Compiler) kept(key string) ([]byte, bool) {
 func (l *Compiler) object(ctx context.Context, h compiler.Hello, r Request) ([]byte, error) {
 	key := keyOf(h, r, r.Best)
 	for {
-		if object, ok := l.kept(key); ok {
+		if object, ok := l.kept(key, r.Best); ok {
 			return object, nil
 		}
 		l.mu.Lock()
@@ -301,7 +302,7 @@ func processor(triple string) string {
 // make has an object compiled, and keeps it.
 func (l *Compiler) make(ctx context.Context, m *making, key string, h compiler.Hello, r Request) {
 	m.object, m.err = l.compile(ctx, h, r)
-	if m.err == nil && l.disk != nil {
+	if m.err == nil && l.disk != nil && r.Best {
 		l.disk.Publish(codecache.Entry{Key: key, Name: "object", Data: m.object})
 	}
 	l.mu.Lock()

@@ -49,6 +49,9 @@ type Cache struct {
 	done    sync.WaitGroup
 	once    sync.Once
 	evicted atomic.Uint64
+
+	// The writer's.
+	seen, unseen int64 // bytes of files: when it last looked at the directory, and those that it wrote since
 }
 
 // Entry is one file.
@@ -68,6 +71,9 @@ const (
 
 	maxName    = 255
 	queueFiles = 16 // waiting to be written; beyond it they are not cached
+	// lookPart is the part of the limit that a process writes between two looks at the directory, which cost a system call a file: by so much
+	// each of several processes may go beyond the limit.
+	lookPart = 16
 )
 
 // MaxBytes bounds an entry's Data: of the largest module, 8 MiB of wasm, the machine code has under 100 MiB.
@@ -195,7 +201,10 @@ func (c *Cache) write() {
 			c.log.Warn(c.kind.Log+": code is not cached", "err", err)
 			continue
 		}
-		c.evict()
+		c.unseen += int64(HeaderBytes + len(e.Name) + len(e.Data))
+		if first := c.seen == 0; first || c.unseen > c.limit/lookPart || c.seen+c.unseen > c.limit {
+			c.evict()
+		}
 	}
 }
 
@@ -219,7 +228,7 @@ func (c *Cache) store(e Entry) error {
 	return err
 }
 
-// evict removes the longest unused files until the rest fit the limit. The
+// evict removes the longest unused files once they are more than the limit, and a lookPart of it more, so that it need not look again soon. The
 // directory is the truth: other processes may write to it too.
 func (c *Cache) evict() {
 	kept := c.Files()
@@ -227,9 +236,13 @@ func (c *Cache) evict() {
 	for _, info := range kept {
 		total += info.Size()
 	}
+	defer func() { c.seen, c.unseen = total, 0 }()
+	if total <= c.limit {
+		return
+	}
 	slices.SortFunc(kept, func(a, b os.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
 	for _, info := range kept {
-		if total <= c.limit {
+		if total <= c.limit-c.limit/lookPart {
 			return
 		}
 		if os.Remove(filepath.Join(c.dir, info.Name())) == nil {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,6 +61,51 @@ func TestBounded(t *testing.T) {
 	}
 	if _, err := os.Stat(stale); !os.IsNotExist(err) {
 		t.Error("a stale temporary file is left")
+	}
+}
+
+// TestLooksSeldom: the writer looks at the directory at first, and then once it has written a part of the limit, not for each file; the limit holds.
+func TestLooksSeldom(t *testing.T) {
+	const limit = 64 << 10
+	dir := t.TempDir()
+	stale := filepath.Join(dir, tempPrefix+"stale") // goes whenever the writer looks
+	publish := func(c *Cache, from, n int) {
+		for i := range n {
+			c.Publish(Entry{Key: fmt.Sprintf("%040d", from+i), Name: "n", Data: make([]byte, 1024)})
+		}
+		c.Close()
+		c.once, c.queue = sync.Once{}, make(chan Entry, queueFiles)
+		c.done.Go(c.write)
+	}
+	looked := func() bool { _, err := os.Stat(stale); return os.IsNotExist(err) }
+	leave := func() {
+		old := time.Now().Add(-2 * tempLifetime)
+		os.WriteFile(stale, []byte("half"), 0o600)
+		os.Chtimes(stale, old, old)
+	}
+	c, err := Open(dir, limit, kind, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { c.Close() }()
+	for _, step := range []struct {
+		n    int
+		look bool
+	}{{1, true}, {1, false}, {2, false}, {1, true}, {1, false}} { // a part is 4 KiB: three files and some
+		leave()
+		if publish(c, 0, step.n); looked() != step.look {
+			t.Errorf("after %d more files the writer looked: %v", step.n, looked())
+		}
+	}
+	for i := range 10 {
+		publish(c, 100+10*i, 10)
+		var total int64
+		for _, f := range c.Files() {
+			total += f.Size()
+		}
+		if total > limit {
+			t.Errorf("after %d files there are %d bytes, the limit is %d", 10*(i+1), total, limit)
+		}
 	}
 }
 
