@@ -104,7 +104,7 @@ func (s *segmentStore) Wake() { s.mem.Endpoint().Element().Wake() }
 // faulted is what the program that faults says.
 type faulted struct {
 	Error  string
-	Misses [2]samples // ns: at random, and page by page
+	Misses [2]samples // ns: at random, and of 64 KiB
 	Read   float64    // bytes a second, of all bytes in order
 }
 
@@ -230,13 +230,12 @@ func runProgram(spec *role, w *json.Encoder) error {
 }
 
 func (f *faulted) touch(mem []byte, spec *role) error {
-	const pages = cachedBytes / excache.PageBytes
 	for i := range mem {
 		mem[i] = byte(i >> 12)
 	}
 	rng := rand.New(rand.NewPCG(spec.Seed, 3))
-	f.Misses[0] = misses(mem, spec.Rounds, func(int) (int, bool) { return rng.IntN(pages), true })
-	f.Misses[1] = misses(mem, 2*pages, walks)
+	f.Misses[0] = random(mem, spec.Rounds, rng)
+	f.Misses[1] = walks(mem, 3)
 	sum, start := uint64(0), time.Now()
 	for pass := range 2 {
 		if pass == 1 {
@@ -253,27 +252,45 @@ func (f *faulted) touch(mem []byte, spec *role) error {
 	return nil
 }
 
-// walks is the i-th page of short walks at places that have left since the last walk there: runs of 1, 2, 4, 8 and 16 pages. The last one,
-// of 64 KiB, counts.
-func walks(i int) (page int, counts bool) {
-	const length, area = 31, 64
-	walk, at := i/length, i%length
-	return walk*37*area%(cachedBytes/excache.PageBytes) + at, at == 15
-}
-
-// misses writes to n pages and keeps the times of those that count and were not there.
-func misses(mem []byte, n int, page func(i int) (int, bool)) samples {
+// random writes to n pages at random and keeps the times of those that were not there.
+func random(mem []byte, n int, rng *rand.Rand) samples {
 	s := make(samples, 0, n)
 	for i := range n {
-		at, counts := page(i)
-		p := &mem[at*excache.PageBytes]
-		start := time.Now()
-		*p = byte(i)
-		if d := time.Since(start); counts && d > missLeast {
+		if d := write(mem, rng.IntN(len(mem)/excache.PageBytes), byte(i)); d > missLeast {
 			s = append(s, float64(d))
 		}
 	}
 	return s
+}
+
+// walks writes page by page at places that have left since the last walk there, each of which is reached again after all others. It keeps the times of
+// the misses that bring 64 KiB: the fifth of a walk whose misses brought 1, 2, 4, 8 and 16 pages. Where a page was there still, runs are other ones.
+func walks(mem []byte, rounds int) samples {
+	const length, area = 1 + 2 + 4 + 8 + 16, 32
+	const runs = 1<<0 | 1<<1 | 1<<3 | 1<<7 | 1<<15 // the first page of each
+	areas := len(mem) / excache.PageBytes / area
+	s := make(samples, 0, rounds*areas)
+	for walk := range rounds * areas {
+		missed, last := 0, time.Duration(0)
+		for at := range length {
+			if d := write(mem, walk*37%areas*area+at, byte(walk)); d > missLeast {
+				missed |= 1 << at
+				last = d
+			}
+		}
+		if missed == runs {
+			s = append(s, float64(last))
+		}
+	}
+	return s
+}
+
+// write writes to a page and says how long that took.
+func write(mem []byte, page int, b byte) time.Duration {
+	p := &mem[page*excache.PageBytes]
+	start := time.Now()
+	*p = b
+	return time.Since(start)
 }
 
 // missesOverFIFO has the cache's core and a plain queue of the same size answer a skewed program: no time is in it.

@@ -300,7 +300,8 @@ func (g *managed) busy(r *pool.Region) (ended func()) {
 }
 
 // TestManagers: three managers as real processes, their etcd inside them. One is killed, then etcd has no majority, then it is back; a component
-// comes, a component is killed. Who has a region open goes on through all of it, but for what the killed component held.
+// comes, a component is killed. Who has a region open goes on through all of it, but for what the killed component held, and so does a program of wherry run,
+// which takes more memory meanwhile.
 func TestManagers(t *testing.T) {
 	g := newManaged(t, nil, "m0", "m1", "m2", "c0", "c1", "c2")
 	for _, name := range []string{"m0", "m1", "m2", "c0", "c1"} {
@@ -321,15 +322,19 @@ func TestManagers(t *testing.T) {
 	goesOn("a manager was killed", work)
 	goesOn("made by two managers", create("two", 64<<20))
 
+	program := g.steady("two")
+	program.goesOn("two managers are up")
 	ended := g.busy(work)
 	g.kill("m1", syscall.SIGKILL)
 	goesOn("etcd has no majority", work)
+	program.goesOn("etcd has no majority")
 	short, cancel := context.WithTimeout(ctx, 2*time.Second)
 	if _, err := p.CreateRegion(short, pool.Manager, pool.Spec{Name: "none", Size: 1 << 20}); err == nil {
 		t.Error("a region was made without a majority")
 	}
 	cancel()
 	time.Sleep(manager.LeaseTime) // the components' leases would have ended
+	program.goesOn("etcd has been away for longer than leases last")
 	g.start("m0")
 	g.start("m1")
 	goesOn("made when etcd was back", create("back", 64<<20))
@@ -338,6 +343,8 @@ func TestManagers(t *testing.T) {
 	}
 	goesOn("etcd is back", work)
 	ended() // while etcd was away and back
+	program.goesOn("etcd is back")
+	program.ends()
 
 	g.grows(c, work)
 

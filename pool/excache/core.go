@@ -83,7 +83,8 @@ const none = ^uint32(0)
 // Core decides what is local. It is pure: an event in, effects out, which the caller carries out before the next event.
 //
 // No accessed bits can be seen from another process. What is seen is a miss, a first write to a clean page, and that a page
-// comes back soon after it left. So new pages wait in a small queue, and what comes back goes to the main queue, for twice as long each time.
+// comes back soon after it left. So new pages wait in a small queue, and what comes back alone goes to the main queue, for twice as long each time.
+// What comes back in a run is a walk's.
 type Core struct {
 	limit       int // local pages
 	pages       []page
@@ -347,14 +348,15 @@ func (c *Core) enterAll(first, n uint32, s state) {
 		if back {
 			c.Counts.Returned++
 		}
+		alone := back && n == 1 // what comes in runs is a walk's, and cheap
 		switch {
-		case back && n == 1: // what comes in runs is a walk's, and cheap
+		case alone:
 			g.level = min(g.level+1, levelMost)
 		case g.level > 0:
 			g.level--
 		}
 		g.state, g.rounds = s, 1<<g.level-1
-		c.enter(q, back)
+		c.enter(q, alone)
 	}
 }
 

@@ -15,7 +15,7 @@ const (
 	smallPart = 10
 	// mainTurn: of so many victims one is the main queue's even so. Nothing shows that its pages are not used any more, and a
 	// program that walks through much would have no use of them for ever. Victims of a queue come in a row, so that neighbours leave together.
-	mainTurn = 8
+	mainTurn = 5
 	// levelMost bounds how often a page goes round in the main queue: 15 times.
 	levelMost = 4
 )
@@ -27,7 +27,7 @@ func (c *Core) queueOf(g *page) *queue {
 	return &c.small
 }
 
-// enter puts p at the end of a queue: the main one if it came back soon.
+// enter puts p at the end of a queue: the main one if it came back soon, and alone.
 func (c *Core) enter(p uint32, main bool) {
 	g := &c.pages[p]
 	g.main = main

@@ -174,6 +174,28 @@ func TestHotBesideWalk(t *testing.T) {
 	}
 }
 
+// TestWalksAfterRandom: pages that a program used at random, and that stay for having come back, give way to walks: from the third walk on all that comes does so in
+// runs. They used to stay, one here and one there, for as long as walks went on, and each cut a run in two.
+func TestWalksAfterRandom(t *testing.T) {
+	w := newWorked(64, 16, false)
+	w.fill(64 << 20 / 8)
+	const area, areas, length = 32, 64 << 20 / PageBytes / 32, 31 // short walks, of runs of 1, 2, 4, 8 and 16 pages
+	for range 20_000 {
+		w.at(w.rng.IntN(areas*area)*512, true)
+	}
+	for pass := range 4 {
+		clear(w.calls[:])
+		for walk := range areas {
+			for at := range length {
+				w.at((walk*37%areas*area+at)*512, true)
+			}
+		}
+		if fills := w.calls[fill] + w.calls[fillProtected]; pass >= 2 && fills > 5*areas+areas/10 {
+			t.Errorf("walk %d: %d runs came, want %d", pass, fills, 5*areas)
+		}
+	}
+}
+
 // BenchmarkWork counts what the daemon is asked for, and asks the kernel for.
 func BenchmarkWork(b *testing.B) {
 	for _, name := range []string{"quicksort", "scan", "read", "zipf", "hot", "random"} {
