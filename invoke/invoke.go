@@ -241,7 +241,10 @@ func (r *Request) checkKind() error {
 // checkRows finds a dataset whose rows are not those that the function reads.
 func (r *Request) checkRows(want *schema.Schema) error {
 	name := r.Image.Name()
+	l, err := want.Layout()
 	switch {
+	case err == nil && l.HasStr:
+		return fmt.Errorf("%w: %s reads rows of C structs with text (%s), and rows with text are columns now: write it with wherry_columns.h (sdk/README.md)", ErrRequest, name, want)
 	case r.Table == nil:
 		return fmt.Errorf("%w: %s needs rows of %s, and a node alone has no data: run it on a dataset (--on NAME)", ErrRequest, name, want)
 	case r.Table.Kind == cluster.CSR:

@@ -64,7 +64,9 @@ type Window struct {
 const ColumnsWindow = "columns"
 
 // ReadsColumns reports whether the function reads a dataset of columns.
-func (m *Manifest) ReadsColumns() bool { return len(m.Windows) > 0 && m.Windows[0].Name == ColumnsWindow }
+func (m *Manifest) ReadsColumns() bool {
+	return len(m.Windows) > 0 && m.Windows[0].Name == ColumnsWindow
+}
 
 // Manifest is what an image says about its function. Everything in it is a
 // claim or a wish of its author; an element's own rules always win.
