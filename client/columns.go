@@ -20,7 +20,7 @@ import (
 // maxDirectoryBytes bounds what is read of a part's directory at once.
 const maxDirectoryBytes = 256 << 20
 
-// Batches reads the rows from first to first+count-1 of a dataset of columns, or of rows without text, which are one column (cluster.Table.Readable): a
+// Batches reads the rows from first to first+count-1 of a dataset of columns, or of records, which are one column (cluster.Table.Readable): a
 // chunk of at most part.ChunkRows at a time.
 // A batch is the loop's until its next turn. The first error ends the loop.
 func (r *Reader) Batches(ctx context.Context, first, count uint64) iter.Seq2[arrow.RecordBatch, error] {
@@ -60,7 +60,7 @@ func (r *Reader) batches(ctx context.Context, first, count uint64, yield func(ar
 	return nil
 }
 
-// fixedBatches reads rows without text, in the order of their numbers, wherever they are.
+// fixedBatches reads records, in the order of their numbers, wherever they are.
 func (r *Reader) fixedBatches(ctx context.Context, columns column.Schema, first, count uint64, yield func(arrow.RecordBatch, error) bool) error {
 	t, size := columns[0].Type, uint64(columns[0].Type.Size())
 	step := min(part.ChunkRows, max(1, batchBytes/size))

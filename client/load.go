@@ -210,7 +210,7 @@ func (l *loading) check() error {
 		o := s.Options
 		o.Spread.Elements = uint32(max(len(names), 1))
 		if s.Writable && (o.Columnar() || o.Format == dataset.Edges) {
-			return fmt.Errorf("%w: columns and graphs are sealed: load them without --writable; rows of fixed width (--schema) can be written", control.ErrRequest)
+			return fmt.Errorf("%w: columns and graphs are sealed: load them without --writable; rows that are one value of fixed width (--schema with one field, or --packed) can be written", control.ErrRequest)
 		}
 		return o.Validate()
 	}

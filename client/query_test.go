@@ -161,7 +161,9 @@ func TestQueryErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Load(t.Context(), LoadSpec{Name: "rows", Input: in, Options: csvOptions(t, dataset.Spread{})}, nil); err != nil {
+	packed := csvOptions(t, dataset.Spread{})
+	packed.Schema, packed.Packed = parseSchema(t, "id:u32,score:f64"), true
+	if _, err := c.Load(t.Context(), LoadSpec{Name: "rows", Input: in, Options: packed}, nil); err != nil {
 		t.Fatal(err)
 	}
 	ask := func(name string, q query.Query) error {
@@ -182,7 +184,7 @@ func TestQueryErrors(t *testing.T) {
 		"raw\" is of type binary":                           ask("t", query.Query{Where: "raw > 1"}),
 		"of which there are count, min":                     ask("t", query.Query{Agg: []string{"sum(raw)"}}),
 		"quantile does not take decimal128":                 ask("t", query.Query{Agg: []string{"quantile(price, 0.5)"}}),
-		"rows is of kind records":                           ask("rows", query.Query{}),
+		"the rows of rows are C structs of 2 fields":        ask("rows", query.Query{}),
 		"sum computes with numbers":                         ask("t", query.Query{Agg: []string{"sum(level)"}}),
 		"a condition is true or false":                      ask("t", query.Query{Where: "ms"}),
 		"17 workers: a node's chunks are shared by 1 to 16": ask("t", query.Query{Workers: 17}),

@@ -1,8 +1,8 @@
 package client
 
 import (
+	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/dataset/batch"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/schema"
 )
@@ -17,9 +18,7 @@ import (
 const (
 	// batchBytes is about what is fetched of all nodes at a time.
 	batchBytes = 4 << 20
-	// MaxReadBytes bounds what Rows gets at once: so much of records, and so much of text. A dataset's
-	// table may claim any number of rows, and its records any text. A row of a dataset that was
-	// loaded has no more: dataset.MaxLineBytes.
+	// MaxReadBytes bounds what Rows gets at once: a dataset's table may claim any number of rows.
 	MaxReadBytes = 64 << 20
 	// pieceBytes is one Get of a large range: a transfer that shares the link with others.
 	pieceBytes = 1 << 20
@@ -46,7 +45,9 @@ func (c *Client) Reader(ctx context.Context, name string) (*Reader, error) {
 	}
 	r := &Reader{Table: t, c: c, remotes: map[[2]int]*fabric.Remote{}}
 	if t.Kind == cluster.Records {
-		r.layout, err = t.Schema.Layout()
+		if r.layout, err = t.Schema.Layout(); r.layout.HasStr {
+			return nil, fmt.Errorf("dataset %s: %w: its rows have text and were loaded by an older program: load it again, which makes columns of them", name, ErrKind)
+		}
 	}
 	return r, err
 }
@@ -100,14 +101,11 @@ func (r *Reader) ReadAt(ctx context.Context, element, window int, p []byte, offs
 type share struct {
 	first, count uint64 // local rows
 	records      []byte
-	text         []byte
-	textAt       uint64 // where in the heap text begins,
-	textBytes    uint64 // and its length
 	next         uint64
 }
 
 // Rows reads the rows from first to first+count-1, in the order of their
-// numbers: at most MaxReadBytes of them at once, and as much text. Datasets of kind Records only.
+// numbers: at most MaxReadBytes of them at once. Datasets of kind Records only.
 func (r *Reader) Rows(ctx context.Context, first, count uint64) (schema.Rows, error) {
 	t := r.Table
 	if t.Kind != cluster.Records {
@@ -136,10 +134,6 @@ func (r *Reader) Rows(ctx context.Context, first, count uint64) (schema.Rows, er
 		for f, field := range t.Schema.Fields {
 			at := r.layout.Offsets[f]
 			cells[f] = record[at : at+field.Type.Size()]
-			if field.Type == schema.Str {
-				off, n := strRef(cells[f])
-				cells[f] = s.text[off-s.textAt : off-s.textAt+n]
-			}
 		}
 		if err := b.Append(cells); err != nil {
 			return schema.Rows{}, fmt.Errorf("dataset %s, row %d: %w", t.Name, row, err)
@@ -163,29 +157,12 @@ func (r *Reader) split(first, count uint64) map[uint32]*share {
 	return shares
 }
 
-func strRef(cell []byte) (offset, length uint64) {
-	return uint64(binary.LittleEndian.Uint32(cell)), uint64(binary.LittleEndian.Uint32(cell[4:]))
-}
-
-// errText says that rows have more text than is fetched at once.
-var errText = fmt.Errorf("%w: more than %d bytes of text to read at once", control.ErrRequest, MaxReadBytes)
-
-// fetch gets the records of all shares at once, then their text.
+// fetch gets the records of all shares at once.
 func (r *Reader) fetch(ctx context.Context, shares map[uint32]*share) error {
-	if err := eachShare(shares, func(e uint32, s *share) error {
-		size := uint64(r.layout.Size)
+	size := uint64(r.layout.Size)
+	return eachShare(shares, func(e uint32, s *share) error {
 		s.records = make([]byte, s.count*size)
 		return r.ReadAt(ctx, int(e), cluster.RowsWindow, s.records, s.first*size)
-	}); err != nil || !r.layout.HasStr {
-		return err
-	}
-	if err := r.measure(shares); err != nil {
-		return err
-	}
-	return eachShare(shares, func(e uint32, s *share) error {
-		s.text = make([]byte, s.textBytes)
-		r.rebase(s)
-		return r.ReadAt(ctx, int(e), cluster.HeapWindow, s.text, s.textAt)
 	})
 }
 
@@ -207,55 +184,6 @@ func eachShare(shares map[uint32]*share, fn func(e uint32, s *share) error) erro
 	return errors.Join(errs...)
 }
 
-// measure finds where each share's text is. Records may overlap in it, or lie far
-// apart: neither what is fetched nor what the rows have together may be more than MaxReadBytes.
-func (r *Reader) measure(shares map[uint32]*share) error {
-	var total uint64
-	for e, s := range shares {
-		heap := r.Table.Shards[e].Windows[cluster.HeapWindow].Size
-		from, to, have := heap, uint64(0), uint64(0)
-		for i := range s.count {
-			for f, field := range r.Table.Schema.Fields {
-				if field.Type != schema.Str {
-					continue
-				}
-				off, n := strRef(s.records[i*uint64(r.layout.Size)+uint64(r.layout.Offsets[f]):])
-				if n == 0 {
-					continue
-				}
-				if off+n > heap {
-					return fmt.Errorf("dataset %s at node %s: row %d (local): %s is text at %d to %d of %d", r.Table.Name, r.Table.Shards[e].Element, s.first+i, field.Name, off, off+n, heap)
-				}
-				from, to, have = min(from, off), max(to, off+n), have+n
-			}
-		}
-		if from >= to {
-			from, to = 0, 0
-		}
-		s.textAt, s.textBytes = from, to-from
-		if total += max(s.textBytes, have); total > MaxReadBytes {
-			return fmt.Errorf("dataset %s: %w", r.Table.Name, errText)
-		}
-	}
-	return nil
-}
-
-// rebase points empty text, which may be anywhere, at the start of what was fetched.
-func (r *Reader) rebase(s *share) {
-	size := uint64(r.layout.Size)
-	for i := range s.count {
-		for f, field := range r.Table.Schema.Fields {
-			if field.Type != schema.Str {
-				continue
-			}
-			cell := s.records[i*size+uint64(r.layout.Offsets[f]):]
-			if _, n := strRef(cell); n == 0 {
-				binary.LittleEndian.PutUint32(cell, uint32(s.textAt))
-			}
-		}
-	}
-}
-
 // ReadOptions say which rows to read, and how to write them.
 type ReadOptions struct {
 	First  uint64
@@ -265,8 +193,8 @@ type ReadOptions struct {
 	Progress func(done, total uint64)
 }
 
-// Read writes rows of a dataset. In FormatRaw they are the records as they lie
-// in memory, one after the other, if they have no text.
+// Read writes rows of a dataset of records or columns. In FormatRaw they are the records as they lie
+// in memory, one after the other.
 func (c *Client) Read(ctx context.Context, name string, o ReadOptions, w io.Writer) error {
 	r, err := c.Reader(ctx, name)
 	if err != nil {
@@ -289,8 +217,15 @@ func (o ReadOptions) rows(t *cluster.Table, what string) (uint64, error) {
 // Write writes rows; see Client.Read.
 func (r *Reader) Write(ctx context.Context, o ReadOptions, w io.Writer) error {
 	t := r.Table
-	if t.Kind != cluster.Records {
-		return fmt.Errorf("dataset %s: %w: it is of kind %v; only records have rows to write, read the windows of others one by one (--element and --window)", t.Name, ErrKind, t.Kind)
+	switch t.Kind {
+	case cluster.Records:
+	case cluster.Columns:
+		if o.Format == schema.FormatRaw {
+			return fmt.Errorf("dataset %s: %w: columns have no raw records: use csv, json, ndjson, table, arrow or parquet", t.Name, control.ErrRequest)
+		}
+		return r.WriteBatches(ctx, o, batch.Format(cmp.Or(o.Format, schema.FormatCSV)), w)
+	default:
+		return fmt.Errorf("dataset %s: %w: it is of kind %v; only records and columns have rows to write, read the windows of others one by one (--element and --window)", t.Name, ErrKind, t.Kind)
 	}
 	total, err := o.rows(t, "rows")
 	if err != nil {
@@ -300,12 +235,7 @@ func (r *Reader) Write(ctx context.Context, o ReadOptions, w io.Writer) error {
 		o.Format = schema.FormatCSV
 	}
 	var out *schema.Writer
-	if o.Format == schema.FormatRaw {
-		if r.layout.HasStr {
-			return fmt.Errorf("dataset %s: %w: its rows have text, which raw records have not; write it as csv or ndjson", t.Name, control.ErrRequest)
-		}
-	} else {
-		var err error
+	if o.Format != schema.FormatRaw {
 		if out, err = schema.NewWriter(w, o.Format, &t.Schema); err != nil {
 			return err
 		}
@@ -314,10 +244,6 @@ func (r *Reader) Write(ctx context.Context, o ReadOptions, w io.Writer) error {
 	for done := uint64(0); done < total; {
 		n := min(step, total-done)
 		rows, err := r.Rows(ctx, o.First+done, n)
-		if errors.Is(err, errText) && n > 1 {
-			step = max(1, n/2)
-			continue
-		}
 		if err == nil && out != nil {
 			err = out.Write(rows)
 		} else if err == nil {

@@ -1,10 +1,14 @@
 package client
 
 import (
+	"cmp"
+	"encoding/csv"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -14,7 +18,6 @@ import (
 	"github.com/wherry-fabric/wherry/inject/forms"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
 	"github.com/wherry-fabric/wherry/invoke"
-	"github.com/wherry-fabric/wherry/query"
 	"github.com/wherry-fabric/wherry/schema"
 )
 
@@ -38,14 +41,108 @@ func called(t *testing.T, c *Client, table *cluster.Table, name string, args map
 	return strings.Join(lines, "")
 }
 
-// On columns count, countby, sum and those with a condition answer what their code answers of the same values in rows of C structs.
+// seen is a row that the ready functions are asked about.
+type seen struct {
+	name  string
+	level int
+	size  uint64
+	score float64
+	ok    bool
+}
+
+// cell is a column's value as text, and as a number if it is one.
+func (v seen) cell(col string) (text string, number float64) {
+	switch col {
+	case "level":
+		return fmt.Sprint(v.level), float64(v.level)
+	case "size":
+		return fmt.Sprint(v.size), float64(v.size)
+	case "score":
+		return fmt.Sprint(v.score), v.score
+	case "ok":
+		return fmt.Sprint(v.ok), map[bool]float64{true: 1}[v.ok]
+	}
+	return v.name, math.NaN()
+}
+
+// matches is what a condition means: column, operator, value.
+func (v seen) matches(w [3]string) bool {
+	text, number := v.cell(w[0])
+	value, err := strconv.ParseFloat(w[2], 64)
+	if w[2] == "true" {
+		value, err = 1, nil
+	}
+	order := cmp.Compare(number, value)
+	if err != nil {
+		order = cmp.Compare(text, w[2])
+	}
+	switch w[1] {
+	case "eq", "=", "==":
+		return order == 0
+	case "ne", "!=":
+		return order != 0
+	case "lt", "<":
+		return order < 0
+	case "le", "<=":
+		return order <= 0
+	case "gt", ">":
+		return order > 0
+	case "ge", ">=":
+		return order >= 0
+	case "prefix":
+		return strings.HasPrefix(text, w[2])
+	case "~":
+		return strings.Contains(text, w[2])
+	}
+	return true
+}
+
+// countedBy and summed are the answers of countbyif and sumif.
+func countedBy(rows []seen, col string, w [3]string) string {
+	n := map[string]int{}
+	for _, v := range rows {
+		if v.matches(w) {
+			text, _ := v.cell(col)
+			n[text]++
+		}
+	}
+	var b strings.Builder
+	out := csv.NewWriter(&b)
+	for key, n := range n {
+		out.Write([]string{key, fmt.Sprint(n)})
+	}
+	out.Flush()
+	lines := strings.SplitAfter(b.String(), "\n")
+	slices.Sort(lines)
+	return "key,n\n" + strings.Join(lines, "")
+}
+
+func summed(rows []seen, col string, w [3]string) string {
+	n, sum, least, most := 0, 0.0, math.Inf(1), math.Inf(-1)
+	for _, v := range rows {
+		if v.matches(w) {
+			_, x := v.cell(col)
+			n, sum, least, most = n+1, sum+x, min(least, x), max(most, x) // exact: integers and eighths
+		}
+	}
+	if n == 0 {
+		return "n,sum,min,max\n0,,,\n"
+	}
+	number := func(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
+	return fmt.Sprintf("n,sum,min,max\n%d,%s,%s,%s\n", n, number(sum), number(least), number(most))
+}
+
+// Count, countby, sum and those with a condition answer what is counted and added up here.
 func TestReadyOnColumns(t *testing.T) {
 	b := newBench(t, "shm", "n1", "n2")
 	c := b.connect(t, tokenOwner)
 	r := rand.New(rand.NewPCG(3, 15))
+	var rows []seen
 	text := "name,level,size,score,ok\n"
 	for range 4000 {
-		text += fmt.Sprintf("\"n %d\"\"\",%d,%d,%g,%v\n", r.IntN(30), r.IntN(7)-3, r.Uint32N(50), float64(r.IntN(900))/8, r.IntN(2) == 0)
+		v := seen{fmt.Sprintf("n %d\"", r.IntN(30)), r.IntN(7) - 3, uint64(r.Uint32N(50)), float64(r.IntN(900)) / 8, r.IntN(2) == 0}
+		rows = append(rows, v)
+		text += fmt.Sprintf("\"%s\"\",%d,%d,%g,%v\n", v.name, v.level, v.size, v.score, v.ok)
 	}
 	load := func(name string, o dataset.Options) *cluster.Table {
 		o.Format = dataset.CSV
@@ -53,69 +150,51 @@ func TestReadyOnColumns(t *testing.T) {
 			t.Fatal(err)
 		}
 		table, err := c.Table(t.Context(), name, "r")
-		if err != nil {
-			t.Fatal(err)
+		if err != nil || table.Kind != cluster.Columns {
+			t.Fatal(table, err)
 		}
 		return table
 	}
-	rows := load("rows", dataset.Options{Header: true, Schema: parseSchema(t, "name:str,level:i16,size:u64,score:f64,ok:bool")})
-	cols := load("cols", dataset.Options{ColumnTypes: column.Schema{{Name: "size", Type: column.Type{ID: column.U64}}}})
-	if rows.Kind != cluster.Records || cols.Kind != cluster.Columns {
-		t.Fatal(rows.Kind, cols.Kind)
-	}
+	tables := []*cluster.Table{load("given", dataset.Options{Header: true, Schema: parseSchema(t, "name:str,level:i16,size:u64,score:f64,ok:bool")}),
+		load("inferred", dataset.Options{ColumnTypes: column.Schema{{Name: "size", Type: column.Type{ID: column.U64}}}})}
 	conditions := [][3]string{{"level", "any", "x"}, {"level", "", ""}, {"size", ">=", "40"}, {"ok", "eq", "true"}, {"ok", "!=", "1"}, {"name", "prefix", "n 1"},
 		{"name", "~", `7"`}, {"name", "=", `n 3"`}, {"name", "lt", "n 2"}, {"score", "gt", "51.5"}, {"score", "le", "+1e1"}, {"level", "==", "-2"}, {"level", "eq", "-002"}, {"size", "lt", "010"}, {"size", "le", "+08"}, {"level", "gt", "9"}}
 	if testing.Short() { // the race detector makes each call slow
 		conditions = [][3]string{conditions[0], conditions[3], conditions[len(conditions)-1]}
 	}
-	for _, w := range conditions {
-		args := map[string]string{"column": w[0], "op": w[1], "value": w[2]}
-		if got, want := called(t, c, cols, "count", args), called(t, c, rows, "count", args); got != want {
-			t.Errorf("count %v: %q, of rows %q", w, got, want)
+	for i, w := range conditions {
+		table := tables[i%len(tables)]
+		is := func(want, name string, args ...string) {
+			t.Helper()
+			given := map[string]string{"op": w[1], "value": w[2]}
+			for i := 0; i < len(args); i += 2 {
+				given[args[i]] = args[i+1]
+			}
+			if got := called(t, c, table, name, given); got != want {
+				t.Errorf("%s %v: %q, want %q", name, given, got, want)
+			}
 		}
-		for _, name := range []string{"countbyif", "sumif"} {
-			for _, col := range []string{"name", "level", "size", "score"} {
-				if name == "sumif" == (col == "name") || name == "countbyif" && col == "score" {
-					continue // no code of records does that
-				}
-				args := map[string]string{"column": col, "where": w[0], "op": w[1], "value": w[2]}
-				if w[0] == "level" && w[1] == "gt" && name == "sumif" { // of no rows: missing here, 0 and infinities there
-					if got := called(t, c, cols, name, args); got != "n,sum,min,max\n0,,,\n" {
-						t.Errorf("%s of no rows: %q", name, got)
-					}
-					continue
-				}
-				if got, want := called(t, c, cols, name, args), called(t, c, rows, name, args); got != want {
-					t.Errorf("%s %v: %q, of rows %q", name, args, got, want)
-				}
+		is(fmt.Sprintf("matched,scanned\n%d,4000\n", len(slices.DeleteFunc(slices.Clone(rows), func(v seen) bool { return !v.matches(w) }))), "count", "column", w[0])
+		for _, col := range []string{"name", "level", "size", "ok"} {
+			is(countedBy(rows, col, w), "countbyif", "column", col, "where", w[0])
+		}
+		for _, col := range []string{"level", "size", "score"} {
+			is(summed(rows, col, w), "sumif", "column", col, "where", w[0])
+		}
+	}
+	for _, table := range tables {
+		for _, col := range []string{"name", "level", "size", "ok"} {
+			if got, want := called(t, c, table, "countby", map[string]string{"column": col}), countedBy(rows, col, [3]string{"name", "any"}); got != want {
+				t.Errorf("countby %s: %q, want %q", col, got, want)
+			}
+		}
+		for _, col := range []string{"level", "size", "score"} {
+			if got, want := called(t, c, table, "sum", map[string]string{"column": col}), summed(rows, col, [3]string{"name", "any"}); got != want {
+				t.Errorf("sum of %s: %q, want %q", col, got, want)
 			}
 		}
 	}
-	readyUnconditional(t, c, cols, rows)
-	readyRefused(t, c, cols)
-}
-
-// readyUnconditional compares the functions that look at all rows.
-func readyUnconditional(t *testing.T, c *Client, cols, rows *cluster.Table) {
-	for _, col := range []string{"name", "level", "size"} {
-		if got, want := called(t, c, cols, "countby", map[string]string{"column": col}), called(t, c, rows, "countby", map[string]string{"column": col}); got != want {
-			t.Errorf("countby %s: %q, of rows %q", col, got, want)
-		}
-	}
-	if got := called(t, c, cols, "countby", map[string]string{"column": "ok"}); !strings.HasPrefix(got, "key,n\nfalse,") { // of rows 0
-		t.Errorf("countby ok: %q", got)
-	}
-	found, err := invoke.Query(patient(t), c.Runtime(), cols, query.Query{Agg: []string{"n=count(size)", "sum=sum(size)", "min=min(size)", "max=max(size)"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var want strings.Builder
-	if err := found.Write(&want, "csv"); err != nil {
-		t.Fatal(err)
-	}
-	if got := called(t, c, cols, "sum", map[string]string{"column": "size"}); got != want.String() {
-		t.Errorf("sum: %q, wherry query says %q", got, want.String())
-	}
+	readyRefused(t, c, tables[1])
 }
 
 // readyRefused is what a call of such a function may not be, with what mends it.

@@ -8,9 +8,9 @@ import (
 	"github.com/wherry-fabric/wherry/schema"
 )
 
-// Rows without text, and graphs, lie in an Arrow file each shard: the windows that functions see are buffers of it.
+// Rows of fixed width, and graphs, lie in an Arrow file each shard: the windows that functions see are buffers of it.
 
-// FixedColumn is the column that rows without text are: of the only field's type, or bytesN if there are several fields, a C struct of N bytes.
+// FixedColumn is the column that records are: of the only field's type, or bytesN if there are several fields, a C struct of N bytes.
 // ok is false for rows with text.
 func FixedColumn(s *schema.Schema) (c column.Column, ok bool) {
 	l, err := s.Layout()
@@ -84,7 +84,7 @@ func DataBytes(k Kind, sizes []uint64) (total uint64) {
 	return total
 }
 
-// Readable are the columns of a dataset that is read by columns: those of kind Columns, or the one that rows without text are.
+// Readable are the columns of a dataset that is read by columns: those of kind Columns, or the one that records are.
 func (t *Table) Readable() (column.Schema, bool) {
 	switch {
 	case t.Kind == Columns:

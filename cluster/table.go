@@ -26,9 +26,8 @@ const (
 type Kind uint8
 
 const (
-	// Records: window RowsWindow has the rows, one record of the schema
-	// after the other. Without text they are a column of fixed width, in an Arrow
-	// file (Table.File); otherwise window HeapWindow has the text of Str fields.
+	// Records: window RowsWindow has the rows, one record of the schema, which has no text,
+	// after the other. They are a column of fixed width, in an Arrow file (Table.File).
 	Records Kind = 1 + iota
 	// CSR: a graph in compressed sparse rows, both ways; a row is a vertex. Its windows
 	// are the buffers of two columns of lists, in an Arrow file (Table.File).
@@ -43,11 +42,9 @@ const (
 
 // Windows of a Records dataset.
 const (
-	RowsWindow = 0
-	HeapWindow = 1 // of rows with text
-	// Of rows without text: the directory of the column that they are (package dataset/part), and the Arrow file that the rows lie in.
-	RowsDirectory = 1
-	RowsFile      = 2
+	RowsWindow    = 0
+	RowsDirectory = 1 // of the column that the rows are (package dataset/part)
+	RowsFile      = 2 // the Arrow file that they lie in
 	FixedWindows  = 3
 )
 

@@ -177,6 +177,7 @@ type FileRequest struct {
 type FileOptions struct {
 	Format       string         `json:"format,omitempty"` // "": by the file's name
 	Schema       *schema.Schema `json:"schema,omitempty"`
+	Packed       bool           `json:"packed,omitempty"`
 	Types        []schema.Type  `json:"types,omitempty"`
 	Header       bool           `json:"header,omitempty"`
 	Comma        string         `json:"comma,omitempty"` // one byte

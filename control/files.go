@@ -9,7 +9,7 @@ import (
 // Options are a file's options for package dataset, its format guessed from the
 // path where none is given.
 func (o *FileOptions) Options(path string) (*dataset.Options, error) {
-	out := &dataset.Options{Format: dataset.Format(o.Format), Schema: o.Schema, Types: o.Types, Header: o.Header, EmptyIsZero: o.EmptyIsZero,
+	out := &dataset.Options{Format: dataset.Format(o.Format), Schema: o.Schema, Packed: o.Packed, Types: o.Types, Header: o.Header, EmptyIsZero: o.EmptyIsZero,
 		SkipBad: o.SkipBad, Names: o.Names, ExtraColumns: o.ExtraColumns, Weights: o.Weights, LineBytes: o.LineBytes,
 		NoHeader: o.NoHeader, ColumnTypes: o.ColumnTypes, Nulls: o.Nulls, Like: o.Like}
 	if len(o.Comma) > 1 {

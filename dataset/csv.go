@@ -2,7 +2,6 @@ package dataset
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -12,10 +11,8 @@ import (
 
 // rowReader reads the rows of one reading of an input.
 type rowReader interface {
-	// next reads a row: its record into record, which it overwrites, and its
-	// text behind heap, which it returns; Str fields count from heap's length on entry. It returns
-	// io.EOF after the last row. After a *LineError the next row can be read.
-	next(record, heap []byte) ([]byte, error)
+	// next reads a row into record, which it overwrites; io.EOF comes after the last one. After a *LineError the next row can be read.
+	next(record []byte) error
 }
 
 // cells puts texts into the fields of a record.
@@ -25,23 +22,17 @@ type cells struct {
 	emptyIsZero bool
 }
 
-// set puts text into field f; base is where the row's text starts in heap.
-func (c *cells) set(record, heap []byte, base, f int, text []byte) ([]byte, error) {
-	codec := &c.layout.Codecs[f]
-	at := c.layout.Offsets[f]
-	if codec.IsStr() {
-		binary.LittleEndian.PutUint32(record[at:], uint32(len(heap)-base))
-		binary.LittleEndian.PutUint32(record[at+4:], uint32(len(text)))
-		return append(heap, text...), nil
-	}
+// set puts text into field f.
+func (c *cells) set(record []byte, f int, text []byte) error {
 	if len(text) == 0 && c.emptyIsZero {
-		return heap, nil // records start as zeros
+		return nil // records start as zeros
 	}
+	codec, at := &c.layout.Codecs[f], c.layout.Offsets[f]
 	err := codec.PutText(record[at:int(at)+codec.Size()], text)
 	if err != nil && len(text) == 0 {
 		err = fmt.Errorf("%w; empty fields can be loaded as zero (--empty-is-zero)", err)
 	}
-	return heap, err
+	return err
 }
 
 var (
@@ -217,11 +208,6 @@ func newCSVRows(lines *lineReader, o *Options) (*csvRows, error) {
 		} else if err != nil {
 			return nil, err
 		}
-		if s == nil {
-			if s, err = schemaOfHeader(lines.file, names, o.Types); err != nil {
-				return nil, err
-			}
-		}
 		if r.columns, err = matchHeader(lines.file, names, s); err != nil {
 			return nil, err
 		}
@@ -240,21 +226,6 @@ func newCSVRows(lines *lineReader, o *Options) (*csvRows, error) {
 
 // fieldName makes a column's title a field's name.
 func fieldName(title []byte) string { return schema.Identifier(string(bytes.TrimSpace(title))) }
-
-// schemaOfHeader joins a header's names and the types given for them.
-func schemaOfHeader(file string, names [][]byte, types []schema.Type) (*schema.Schema, error) {
-	if len(names) != len(types) {
-		return nil, fmt.Errorf("%w: %s: its header has %d columns, and types are given for %d: --types has one for each column; --schema picks columns by name", ErrInput, file, len(names), len(types))
-	}
-	s := &schema.Schema{}
-	for i, name := range names {
-		s.Fields = append(s.Fields, schema.Field{Name: fieldName(name), Type: types[i]})
-	}
-	if err := s.ValidateDataset(); err != nil {
-		return nil, fmt.Errorf("%w: %s: its header with the types given: %w", ErrInput, file, err)
-	}
-	return s, nil
-}
 
 // matchHeader finds the column of each field.
 func matchHeader(file string, names [][]byte, s *schema.Schema) ([]int, error) {
@@ -280,10 +251,10 @@ func matchHeader(file string, names [][]byte, s *schema.Schema) ([]int, error) {
 	return columns, nil
 }
 
-func (r *csvRows) next(record, heap []byte) ([]byte, error) {
+func (r *csvRows) next(record []byte) error {
 	fields, err := r.record()
 	if err != nil {
-		return heap, err
+		return err
 	}
 	if len(fields) != len(r.columns) {
 		err := fmt.Errorf("it has %d columns, want %d", len(fields), len(r.columns))
@@ -293,29 +264,32 @@ func (r *csvRows) next(record, heap []byte) ([]byte, error) {
 		case len(fields) == 1 && len(r.columns) > 1 && r.first == 1:
 			err = fmt.Errorf("%w; if another byte than %q separates them, name it (--separator)", err, r.comma)
 		}
-		return heap, r.bad("", err)
+		return r.bad("", err)
 	}
 	clear(record)
-	base := len(heap)
 	for i, text := range fields {
 		f := r.columns[i]
 		if f < 0 {
 			continue
 		}
-		if heap, err = r.set(record, heap, base, f, text); err != nil {
+		if err := r.set(record, f, text); err != nil {
 			if r.mayBeHeader(fields) {
 				err = fmt.Errorf("%w; if this line has the columns' names, say so (--header)", err)
 			}
-			return heap[:base], r.bad(r.schema.Fields[f].Name, err)
+			return r.bad(r.schema.Fields[f].Name, err)
 		}
 	}
-	return heap, nil
+	return nil
 }
 
 // mayBeHeader reports whether the record read last may be a header that was not declared: it is the
 // first, and each of its fields could be a column's name and none a number.
 func (r *csvRows) mayBeHeader(fields [][]byte) bool {
-	if r.header || r.first != 1 || len(fields) < 2 && r.schema.Index(fieldName(fields[0])) < 0 {
+	return !r.header && r.first == 1 && looksHeader(fields, func(name string) bool { return r.schema.Index(name) >= 0 })
+}
+
+func looksHeader(fields [][]byte, known func(string) bool) bool {
+	if len(fields) < 2 && !known(fieldName(fields[0])) {
 		return false
 	}
 	for _, text := range fields {

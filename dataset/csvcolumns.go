@@ -26,6 +26,8 @@ type csvFile struct {
 	csvReader
 	names []string
 	first [][]byte // the first record, if it is no header
+	given bool     // Options.Schema says which columns there are: others are left out
+	head  bool     // there is a header
 }
 
 // start opens a file and reads its header. Without one, columns are called c1, c2, ….
@@ -34,7 +36,11 @@ func (f *csvFormat) start(ctx context.Context, in Input, phase Phase) (*csvFile,
 	if err != nil {
 		return nil, err
 	}
-	c := &csvFile{textInput: t, csvReader: newCSVReader(t.lines, f.o.Comma)}
+	c := &csvFile{textInput: t, csvReader: newCSVReader(t.lines, f.o.Comma), given: f.o.fields != nil, head: f.o.Header || f.o.fields == nil && !f.o.NoHeader}
+	if !c.head && c.given { // even of an empty file
+		c.names = f.o.fields.Names()
+		return c, nil
+	}
 	record, err := c.record()
 	if err == nil {
 		err = c.header(record, f.o)
@@ -52,7 +58,7 @@ func (c *csvFile) header(record [][]byte, o *Options) error {
 	if len(record) > column.MaxColumns {
 		return fmt.Errorf("%w: %s: its first line has %d columns, at most %d are allowed", ErrInput, c.in.Name(), len(record), column.MaxColumns)
 	}
-	if o.NoHeader {
+	if !c.head {
 		for i, text := range record {
 			c.names = append(c.names, fmt.Sprintf("c%d", i+1))
 			c.first = append(c.first, bytes.Clone(text))
@@ -67,7 +73,11 @@ func (c *csvFile) header(record [][]byte, o *Options) error {
 					ErrInput, c.in.Name(), i+1, clipped(text))
 			}
 		}
-		c.names = append(c.names, string(text))
+		name := string(text)
+		if c.given && o.fields.Index(name) < 0 { // which has names of C
+			name = schema.Identifier(name)
+		}
+		c.names = append(c.names, name)
 	}
 	return nil
 }
@@ -88,11 +98,32 @@ func (f *csvFormat) look(ctx context.Context, in Input, first column.Schema) (co
 		return nil, err
 	}
 	defer c.Close()
-	if first != nil {
-		_, err := c.places(first)
-		return first, err
+	switch {
+	case first != nil:
+	case f.o.fields != nil:
+		first = slices.Clone(f.o.fields)
+	case f.o.Types != nil:
+		return typed(c, f.o.Types)
+	default:
+		return f.inferred(c, in)
 	}
-	return f.inferred(c, in)
+	_, err = c.places(first)
+	return first, err
+}
+
+// typed are the columns of a header, of these types.
+func typed(c *csvFile, types []schema.Type) (s column.Schema, err error) {
+	if len(c.names) != len(types) {
+		return nil, fmt.Errorf("%w: %s: its header has %d columns, and types are given for %d: --types has one for each column, or names them (name:type); --schema picks columns by name", ErrInput, c.in.Name(), len(c.names), len(types))
+	}
+	for i, name := range c.names {
+		t, err := fieldType(types[i])
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s: column %q: %w", ErrOptions, c.in.Name(), name, err)
+		}
+		s = append(s, column.Column{Name: name, Type: t, Nullable: true})
+	}
+	return s, nil
 }
 
 // inferred reads as many rows as types are inferred from.
@@ -139,7 +170,9 @@ func (c *csvFile) places(s column.Schema) ([]int, error) {
 	at := make([]int, len(c.names))
 	found := map[string]bool{}
 	for i, name := range c.names {
-		if at[i] = s.Index(name); at[i] < 0 {
+		if at[i] = s.Index(name); at[i] < 0 && c.given {
+			continue
+		} else if at[i] < 0 {
 			return nil, fmt.Errorf("%w: the columns differ: the header of %s has a column %q, which there is not in the first file, or the dataset; %s", ErrInput, c.in.Name(), name, schema.Suggest(name, s.Names()))
 		}
 		if found[name] {
@@ -148,6 +181,9 @@ func (c *csvFile) places(s column.Schema) ([]int, error) {
 		found[name] = true
 	}
 	for _, col := range s {
+		if !found[col.Name] && c.given {
+			return nil, fmt.Errorf("%w: %s: its header has no column %q; %s", ErrInput, c.in.Name(), col.Name, schema.Suggest(col.Name, c.names))
+		}
 		if !found[col.Name] {
 			return nil, fmt.Errorf("%w: the columns differ: the header of %s has no column %q, which the first file, or the dataset, has; %s", ErrInput, c.in.Name(), col.Name, schema.Suggest(col.Name, c.names))
 		}
@@ -188,11 +224,11 @@ func (r *csvColumns) Next(ctx context.Context) ([]arrow.Array, error) {
 // row reads one row; bad says why it is to be left out.
 func (r *csvColumns) row() (bad *LineError, err error) {
 	if r.csvFile.first == nil && r.csvReader.plain() {
-		if bad := r.width(len(r.split.spans)); bad != nil {
+		if bad := r.width(len(r.split.spans), nil); bad != nil {
 			return bad, nil
 		}
 		for i, f := range r.split.spans {
-			if bad := r.field(i, r.csvReader.at(f)); bad != nil {
+			if bad := r.field(i, r.csvReader.at(f), nil); bad != nil {
 				return bad, nil
 			}
 		}
@@ -202,38 +238,60 @@ func (r *csvColumns) row() (bad *LineError, err error) {
 	if err != nil {
 		return lineOf(err)
 	}
-	if bad := r.width(len(fields)); bad != nil {
+	if bad := r.width(len(fields), fields); bad != nil {
 		return bad, nil
 	}
 	for i, text := range fields {
-		if bad := r.field(i, text); bad != nil {
+		if bad := r.field(i, text, fields); bad != nil {
 			return bad, nil
 		}
 	}
 	return nil, nil
 }
 
-// width checks how many fields a row has.
-func (r *csvColumns) width(fields int) *LineError {
-	if fields == len(r.to) {
+// width checks how many fields a row has. Of a plain record nobody has made fields yet: they are nil.
+func (r *csvColumns) width(n int, fields [][]byte) *LineError {
+	if n == len(r.to) {
 		return nil
 	}
-	err := fmt.Errorf("it has %d columns, want %d", fields, len(r.to))
-	if len(r.to) == 1 {
+	err := fmt.Errorf("it has %d columns, want %d", n, len(r.to))
+	switch {
+	case r.mayBeHeader(fields):
+		err = fmt.Errorf("%w; if this line has the columns' names, say so (--header): columns that the schema does not name are then left out", err)
+	case len(r.to) == 1 || r.given && n == 1 && r.csvReader.first == 1:
 		err = fmt.Errorf("%w; if another byte than %q separates them, name it (--separator)", err, r.comma)
 	}
 	return r.badRow("", err)
 }
 
-// field adds a field of a row to its column.
-func (r *csvColumns) field(i int, text []byte) *LineError {
+// field adds a field of a row to its column, if it has one.
+func (r *csvColumns) field(i int, text []byte, fields [][]byte) *LineError {
 	c := r.to[i]
+	if c < 0 {
+		return nil
+	}
 	if missingText(text, r.inQuotesAt(i), r.nulls) {
 		r.cols[c].Null()
 	} else if err := r.value(c, text); err != nil {
+		if r.mayBeHeader(fields) {
+			err = fmt.Errorf("%w; if this line has the columns' names, say so (--header)", err)
+		}
 		return r.badRow(r.schema[c].Name, err)
 	}
 	return nil
+}
+
+// mayBeHeader reports whether the record read last may be a header that was not declared.
+func (r *csvColumns) mayBeHeader(fields [][]byte) bool {
+	if r.head || r.csvReader.first != 1 {
+		return false
+	}
+	if fields == nil {
+		for _, f := range r.split.spans {
+			fields = append(fields, r.csvReader.at(f))
+		}
+	}
+	return looksHeader(fields, func(name string) bool { return r.schema.Index(name) >= 0 })
 }
 
 // badRow is a LineError for the record read last, of which quotes may have made several lines.

@@ -11,10 +11,10 @@ import (
 
 // Five rows are spread over two elements.
 func Example() {
-	rows, _ := schema.Parse("name:str,status:u16")
+	columns, _ := schema.Parse("name:str,status:u16")
 	in := dataset.NewText("access.csv", []byte("name,status\n/,200\n/a,404\n/b,200\n/c,500\n/d,200\n"))
 	ctx := context.Background()
-	plan, err := dataset.Scan(ctx, in, dataset.Options{Format: dataset.CSV, Schema: rows, Header: true,
+	plan, err := dataset.Scan(ctx, in, dataset.Options{Format: dataset.CSV, Schema: columns, Header: true,
 		Spread: dataset.Spread{Kind: cluster.Block, Elements: 2}})
 	if err != nil {
 		fmt.Println(err)
@@ -25,20 +25,27 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
+	fmt.Println(plan.Columns.List())
+	rows := uint64(0)
 	for e := range plan.Sharding.Elements {
-		first, n := plan.Sharding.ElementRows(e)
-		fmt.Printf("element %d: %d rows from %d, text %q\n", e, n, first, sink.Memory(e, cluster.HeapWindow))
+		_, n := plan.Sharding.ElementRows(e)
+		rows += n
 	}
+	fmt.Printf("%d rows on %d elements\n", rows, plan.Sharding.Elements)
 	// Output:
-	// element 0: 3 rows from 0, text "//a/b"
-	// element 1: 2 rows from 3, text "/c/d"
+	// name:utf8,status:u16
+	// 5 rows on 2 elements
 }
 
 func ExampleScan_mistake() {
-	rows, _ := schema.Parse("name:str,status:u16")
+	columns, _ := schema.Parse("name:str,status:u16")
 	in := dataset.NewText("access.csv", []byte("/,200\n/a,abc\n"))
-	_, err := dataset.Scan(context.Background(), in, dataset.Options{Format: dataset.CSV, Schema: rows})
+	ctx := context.Background()
+	plan, err := dataset.Scan(ctx, in, dataset.Options{Format: dataset.CSV, Schema: columns})
+	if err == nil {
+		err = plan.Fill(ctx, dataset.Discard{})
+	}
 	fmt.Println(err)
 	// Output:
-	// access.csv: line 2: column status: "abc" is not a u16
+	// access.csv: line 2: column status: "abc" is no u16
 }

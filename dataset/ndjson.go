@@ -35,33 +35,31 @@ var (
 	errHalf     = errors.New(`it has an escape from \ud800 to \udfff that is half a character, or bytes that are no UTF-8`)
 	errMissing  = errors.New("it is missing, or null; such fields can be loaded as zero (--empty-is-zero)")
 	errNested   = errors.New("it is an object or a list, want a single value")
-	errNotText  = errors.New("it is not a string")
 	errTwice    = errors.New("it stands twice")
 )
 
-func (r *ndjsonRows) next(record, heap []byte) ([]byte, error) {
+func (r *ndjsonRows) next(record []byte) error {
 	for {
 		line, err := r.lines.next()
 		if err != nil {
-			return heap, err
+			return err
 		}
 		line = bytes.TrimSpace(line)
 		if len(line) == 0 {
 			continue
 		}
 		if line[0] != '{' || !json.Valid(line) {
-			return heap, r.lines.errorf("", "%w", errNoObject)
+			return r.lines.errorf("", "%w", errNoObject)
 		}
-		return r.object(line, record, heap)
+		return r.object(line, record)
 	}
 }
 
 // object reads a line that is known to be a valid object, so that finding its
 // way needs no checks.
-func (r *ndjsonRows) object(line, record, heap []byte) ([]byte, error) {
+func (r *ndjsonRows) object(line, record []byte) error {
 	clear(record)
 	clear(r.seen)
-	base := len(heap)
 	expect := 0 // members mostly come in the order of the fields
 	for i := skipSpace(line, 1); line[i] != '}'; {
 		end := skipString(line, i)
@@ -74,10 +72,10 @@ func (r *ndjsonRows) object(line, record, heap []byte) ([]byte, error) {
 			if r.seen[f] {
 				err = errTwice
 			} else {
-				heap, err = r.member(record, heap, base, f, line[i:end])
+				err = r.member(record, f, line[i:end])
 			}
 			if err != nil {
-				return heap[:base], r.lines.errorf(r.schema.Fields[f].Name, "%w", err)
+				return r.lines.errorf(r.schema.Fields[f].Name, "%w", err)
 			}
 			expect = f + 1
 		}
@@ -89,9 +87,9 @@ func (r *ndjsonRows) object(line, record, heap []byte) ([]byte, error) {
 		if seen || r.emptyIsZero {
 			continue
 		}
-		return heap[:base], r.lines.errorf(r.schema.Fields[f].Name, "%w", errMissing)
+		return r.lines.errorf(r.schema.Fields[f].Name, "%w", errMissing)
 	}
-	return heap, nil
+	return nil
 }
 
 // field finds the field that a member's name means, -1 if none.
@@ -118,34 +116,29 @@ var escapedReplacement = regexp.MustCompile(`(?i)\\ufffd`)
 func replaced(s string) int { return strings.Count(s, "\ufffd") }
 
 // member puts a member's value into field f.
-func (r *ndjsonRows) member(record, heap []byte, base, f int, value []byte) ([]byte, error) {
-	isText := r.layout.Codecs[f].IsStr()
+func (r *ndjsonRows) member(record []byte, f int, value []byte) error {
 	switch value[0] {
 	case '{', '[':
-		return heap, errNested
+		return errNested
 	case 'n': // null: as if it were not there
-		return heap, nil
+		return nil
 	case '"':
 		text := value[1 : len(value)-1]
 		if bytes.IndexByte(text, '\\') >= 0 {
 			var s string
 			if err := json.Unmarshal(value, &s); err != nil {
-				return heap, err
+				return err
 			}
 			if replaced(s) > replaced(string(text))+len(escapedReplacement.FindAll(text, -1)) {
-				return heap, errHalf
+				return errHalf
 			}
 			r.tmp = append(r.tmp[:0], s...)
 			text = r.tmp
 		}
 		value = text
-	default:
-		if isText {
-			return heap, errNotText
-		}
 	}
 	r.seen[f] = true
-	return r.set(record, heap, base, f, value)
+	return r.set(record, f, value)
 }
 
 // The following walk over JSON that is known to be valid.

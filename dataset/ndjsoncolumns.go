@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
@@ -23,6 +24,9 @@ type ndjsonFormat struct {
 
 // look infers columns and types from the first file's first rows.
 func (f *ndjsonFormat) look(ctx context.Context, in Input, first column.Schema) (column.Schema, error) {
+	if first == nil && f.o.fields != nil {
+		first = slices.Clone(f.o.fields)
+	}
 	if first != nil {
 		return first, nil
 	}
@@ -223,7 +227,9 @@ func (r *ndjsonColumns) member(name, value []byte) error {
 	c := r.next
 	if c >= len(r.schema) || string(name) != r.schema[c].Name {
 		var ok bool
-		if c, ok = r.index[string(name)]; !ok && r.f.loose == nil {
+		if c, ok = r.index[string(name)]; !ok && r.f.o.fields != nil {
+			return nil
+		} else if !ok && r.f.loose == nil {
 			return r.objects.lines.errorf("", "it has a member %s, and the dataset has no such column; %s", clipped(name), schema.Suggest(string(name), r.schema.Names()))
 		} else if !ok {
 			return r.objects.lines.errorf("", "it has a member %s, which the first %d rows have not: give its type (--types '%s')", clipped(name), max(r.infer.Rows, 1),

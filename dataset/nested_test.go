@@ -29,6 +29,12 @@ func loadedAs(t testing.TB, format writer.Format, elements int, o Options, ins .
 	if err := p.Fill(t.Context(), &sink); err != nil {
 		return p, "", err
 	}
+	return p, partsAs(t, format, p, &sink), nil
+}
+
+// partsAs writes what the parts of a filled plan hold.
+func partsAs(t fatal, format writer.Format, p *Plan, sink *Buffers) string {
+	t.Helper()
 	var out bytes.Buffer
 	w, err := writer.NewWriter(&out, format, p.Columns)
 	if err != nil {
@@ -41,7 +47,7 @@ func loadedAs(t testing.TB, format writer.Format, elements int, o Options, ins .
 				t.Fatal(err)
 			}
 			if file.Rows != want.Rows || file.Chunks() != int(want.Chunks) {
-				t.Errorf("part %d of %d: %d rows, %d chunks, want %+v", i, e, file.Rows, file.Chunks(), want)
+				t.Fatalf("part %d of %d: %d rows, %d chunks, want %+v", i, e, file.Rows, file.Chunks(), want)
 			}
 			for c := range file.Chunks() {
 				rec := file.Chunk(c)
@@ -54,7 +60,7 @@ func loadedAs(t testing.TB, format writer.Format, elements int, o Options, ins .
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return p, out.String(), nil
+	return out.String()
 }
 
 const nestedRows = `{"id":1,"tags":["a","b"],"at":{"x":1,"y":2.5},"deep":[[{"n":1,"t":["2026-01-01"]}],null,[]]}

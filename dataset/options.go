@@ -34,8 +34,6 @@ const (
 	// DefaultMemoryBytes is what a loader of graphs or columns may take: about 60 million
 	// vertices with numbers, or 20 million with short names; columns of that size.
 	DefaultMemoryBytes = 2 << 30
-	// maxHeapBytes bounds the text of one element: rows refer to it with 32 bits.
-	maxHeapBytes = 1<<32 - 1
 	// MaxVertices bounds a graph: vertices have 32 bits.
 	MaxVertices = 1<<32 - 1
 	// MaxVertexNameBytes bounds the name of a vertex.
@@ -62,13 +60,13 @@ const (
 
 var formats = []string{string(RawFile), string(CSV), string(NDJSON), string(Edges), string(Parquet), string(Arrow)}
 
-// Columnar reports whether the input is loaded as columns: CSV and NDJSON are, unless a schema says that they are records.
+// Columnar reports whether the input is loaded as columns: CSV and NDJSON are, unless each row is to be one value of fixed width.
 func (o *Options) Columnar() bool {
 	switch o.Format {
 	case Parquet, Arrow:
 		return true
 	case CSV, NDJSON:
-		return o.Schema == nil && o.Types == nil
+		return !o.Packed && (o.Schema == nil || len(o.Schema.Fields) != 1 || o.Schema.Fields[0].Type == schema.Str)
 	}
 	return false
 }
@@ -127,15 +125,18 @@ const (
 type Progress func(phase Phase, done, total int64)
 
 // Options say what the input is and how it is loaded. The zero value of a field
-// is its usual value; Format is needed, and Schema (or Types) for records.
+// is its usual value; Format is needed, and Schema for records.
 type Options struct {
 	Format Format
-	// Schema is the rows of records. A CSV file with a header may have more
-	// columns, in any order; so may NDJSON objects.
+	// Schema names the columns that there shall be, and their types. A CSV file with a header may have more
+	// columns, in any order; so may NDJSON objects. Without a header those of a CSV file are these.
+	// One column of fixed width, or several that are Packed, are records: each row is one value, and none is missing.
 	Schema *schema.Schema
+	// Packed makes a C struct of each row, of the fields of Schema. Records of RawFile are structs anyway.
+	Packed bool
 	// Types stands in for Schema where a CSV header gives the names: one per column.
 	Types  []schema.Type
-	Header bool // CSV: the first line is names. Of columns it is one anyway, but must not look like values unless this says so
+	Header bool // CSV: the first line is names. Of columns without a Schema it is one anyway, but must not look like values unless this says so
 	// NoHeader says of columns in CSV that there is no header: columns are called c1, c2, ….
 	NoHeader bool
 	// ColumnTypes are types of columns in CSV and NDJSON, by name; those of other columns are inferred.
@@ -164,6 +165,8 @@ type Options struct {
 	LineBytes   int   // DefaultLineBytes if 0
 	MemoryBytes int64 // DefaultMemoryBytes if 0; graphs and columns only, which keep parts in it while they grow
 	Progress    Progress
+
+	fields column.Schema // Schema, as columns; nil: the file says which there are
 }
 
 // Validate says what is wrong with the options, as Scan would.
@@ -223,6 +226,7 @@ func (o *Options) checkApplies() error {
 		what string
 		of   []Format
 	}{
+		{o.Packed, "rows as C structs (--packed)", []Format{CSV, NDJSON, RawFile}},
 		{o.Header, "a header line (--header)", []Format{CSV}},
 		{o.NoHeader, "no header line (--header=false)", []Format{CSV}},
 		{len(o.Nulls) > 0, "texts for missing values (--null)", []Format{CSV, NDJSON}},
@@ -271,17 +275,24 @@ func (o *Options) checkGraph() error {
 
 func (o *Options) checkColumns() error {
 	itself := o.Format == Parquet || o.Format == Arrow
+	if !itself && o.Schema != nil {
+		if err := o.fieldColumns(); err != nil {
+			return err
+		}
+	}
 	switch {
-	case o.Schema != nil || o.Types != nil || itself && len(o.ColumnTypes) > 0:
+	case itself && (o.Schema != nil || o.Types != nil || len(o.ColumnTypes) > 0):
 		return fmt.Errorf("%w: a file of format %s says itself which columns it has: leave out --schema and --types", ErrOptions, o.Format)
 	case o.Header && o.NoHeader:
 		return fmt.Errorf("%w: a file has a header line, or none", ErrOptions)
 	case itself && o.SkipBad != 0:
 		return fmt.Errorf("%w: bad lines can be left out (--skip-bad) of csv, ndjson and edges, not of %s", ErrOptions, o.Format)
 	case o.Spread.Kind != cluster.Block && o.Spread.Key == "":
-		return fmt.Errorf("%w: columns are loaded in ranges of rows (--shard block) or by a key (--key COLUMN), not %v; with --schema the rows are records, which can be spread in other ways too", ErrOptions, o.Spread.Kind)
+		return fmt.Errorf("%w: columns are loaded in ranges of rows (--shard block) or by a key (--key COLUMN), not %v; rows that are one value of fixed width (--schema with one field, or --packed) can be spread in other ways too", ErrOptions, o.Spread.Kind)
 	case o.EmptyIsZero:
-		return fmt.Errorf("%w: in columns an empty field is a missing value (--empty-is-zero is for records, which have a --schema)", ErrOptions)
+		return fmt.Errorf("%w: in columns an empty field is a missing value (--empty-is-zero is for rows that are one value of fixed width: --schema with one field, or --packed)", ErrOptions)
+	case o.Types != nil && (o.Schema != nil || o.Format != CSV || !o.Header):
+		return fmt.Errorf("%w: types without names (--types) go with a CSV header (--header), and instead of a schema (--schema)", ErrOptions)
 	}
 	for _, c := range o.ColumnTypes {
 		if i := o.Like.Index(c.Name); len(o.Like) > 0 && (i < 0 || o.Like[i].Type != c.Type) {
@@ -298,24 +309,46 @@ func (o *Options) checkColumns() error {
 	return o.spreadOver(0)
 }
 
-func (o *Options) checkRecords() error {
-	if len(o.ColumnTypes) > 0 || len(o.Nulls) > 0 || o.NoHeader {
-		return fmt.Errorf("%w: types by name (--types name:type), texts for missing values (--null) and --header=false are for columns, a schema (--schema) is for records", ErrOptions)
-	}
-	if o.Types != nil {
-		if o.Schema != nil || o.Format != CSV || !o.Header {
-			return fmt.Errorf("%w: types without names (--types) go with a CSV header (--header), and instead of a schema (--schema)", ErrOptions)
-		}
-		return o.spreadOver(0)
-	}
-	if o.Schema == nil {
-		return fmt.Errorf("%w: records of format %s need a schema, as in name:str,status:u16", ErrOptions, o.Format)
+// fieldColumns makes columns of the schema's fields.
+func (o *Options) fieldColumns() error {
+	if len(o.ColumnTypes) > 0 && o.fields == nil {
+		return fmt.Errorf("%w: a schema (--schema) has the type of each column: leave out --types", ErrOptions)
 	}
 	if err := o.Schema.ValidateDataset(); err != nil {
 		return fmt.Errorf("%w: %w", ErrOptions, err)
 	}
-	if l, _ := o.Schema.Layout(); o.Format == RawFile && l.HasStr {
-		return fmt.Errorf("%w: raw records have no text: use bytesN fields, or another format", ErrOptions)
+	o.fields = nil
+	for _, f := range o.Schema.Fields {
+		t, err := fieldType(f.Type)
+		if err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrOptions, f.Name, err)
+		}
+		o.fields = append(o.fields, column.Column{Name: f.Name, Type: t, Nullable: true})
+	}
+	o.ColumnTypes = o.fields
+	return nil
+}
+
+// fieldType is the column type that holds a field's values.
+func fieldType(t schema.Type) (column.Type, error) {
+	if t == schema.Str {
+		return column.Type{ID: column.UTF8}, nil
+	}
+	return column.Parse(string(t))
+}
+
+func (o *Options) checkRecords() error {
+	if len(o.ColumnTypes) > 0 || len(o.Nulls) > 0 || o.NoHeader || o.Types != nil {
+		return fmt.Errorf("%w: --types, texts for missing values (--null) and --header=false are for columns; rows that are one value of fixed width have a schema (--schema), and no value is missing", ErrOptions)
+	}
+	if o.Schema == nil {
+		return fmt.Errorf("%w: rows of fixed width need a schema (--schema), as in id:u64,status:u16", ErrOptions)
+	}
+	if err := o.Schema.ValidateDataset(); err != nil {
+		return fmt.Errorf("%w: %w", ErrOptions, err)
+	}
+	if l, _ := o.Schema.Layout(); l.HasStr {
+		return fmt.Errorf("%w: C structs (--packed, and --format raw) have no text: use bytesN fields, or load columns", ErrOptions)
 	}
 	if key := o.Spread.Key; key != "" && o.Schema.Index(key) < 0 {
 		return fmt.Errorf("%w: the shard key %q is no column; %s", ErrOptions, key, schema.Suggest(key, o.Schema.Names()))

@@ -32,18 +32,18 @@ func newRawRows(file string, r io.Reader, s *schema.Schema) (*rawRows, error) {
 	return rows, nil
 }
 
-func (r *rawRows) next(record, heap []byte) ([]byte, error) {
+func (r *rawRows) next(record []byte) error {
 	n, err := io.ReadFull(r.r, record)
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return heap, fmt.Errorf("%w: %s: its last %d bytes are no whole record of %d bytes", ErrInput, r.file, n, len(record))
+		return fmt.Errorf("%w: %s: its last %d bytes are no whole record of %d bytes", ErrInput, r.file, n, len(record))
 	} else if err != nil {
-		return heap, err
+		return err
 	}
 	r.n++
 	for i, at := range r.bools {
 		if v := record[at]; v > 1 {
-			return heap, &LineError{File: r.file, Line: r.n - 1, Column: r.names[i], Err: fmt.Errorf("%d is not a bool (0 or 1)", v), record: true}
+			return &LineError{File: r.file, Line: r.n - 1, Column: r.names[i], Err: fmt.Errorf("%d is not a bool (0 or 1)", v), record: true}
 		}
 	}
-	return heap, nil
+	return nil
 }

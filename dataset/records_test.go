@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"encoding/binary"
 	"encoding/csv"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +22,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	writer "github.com/wherry-fabric/wherry/dataset/batch"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/schema"
 )
@@ -78,10 +79,10 @@ func fill(t fatal, p *Plan, mapped bool) (*Buffers, Sink) {
 	if err := p.Fill(context.Background(), sink); !errors.Is(err, ErrFilled) {
 		t.Fatalf("filled twice: %v", err)
 	}
-	tab := cluster.Table{Name: "d", Version: 1, Kind: p.Kind, Schema: p.Schema, Sharding: p.Sharding}
+	tab := cluster.Table{Name: "d", Version: 1, Kind: p.Kind, Schema: p.Schema, Columns: p.Columns, Sharding: p.Sharding}
 	for e := range p.Sharding.Elements {
 		tab.Shards = append(tab.Shards, cluster.Shard{Element: fmt.Sprint("n", e), Incarnation: fabric.Incarnation(e + 1),
-			Addrs: []string{"tcp://h:1"}, Windows: p.Windows(e)})
+			Addrs: []string{"tcp://h:1"}, Windows: p.Windows(e), Parts: p.PartsOf(e)})
 	}
 	tab.FillRows()
 	if err := tab.Validate(); err != nil {
@@ -97,19 +98,21 @@ func rowTexts(p *Plan, b *Buffers, e uint32, local uint64) []string {
 	var out []string
 	for i, f := range p.Schema.Fields {
 		cell := record[l.Offsets[i]:][:f.Type.Size()]
-		if f.Type == schema.Str {
-			at, n := binary.LittleEndian.Uint32(cell), binary.LittleEndian.Uint32(cell[4:])
-			out = append(out, string(b.Memory(e, cluster.HeapWindow)[at:][:n]))
-			continue
-		}
 		out = append(out, string(f.Type.AppendText(nil, cell)))
 	}
 	return out
 }
 
 // allRows is every row in the order of global row numbers.
-func allRows(p *Plan, b *Buffers) [][]string {
+func allRows(t fatal, p *Plan, b *Buffers) [][]string {
 	out := [][]string{}
+	if p.Kind == cluster.Columns {
+		rows, err := csv.NewReader(strings.NewReader(partsAs(t, writer.CSV, p, b))).ReadAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return append(out, rows[1:]...)
+	}
 	for row := range p.Rows {
 		e, local, _ := p.Sharding.Owner(row)
 		out = append(out, rowTexts(p, b, e, local))
@@ -126,7 +129,7 @@ func TestFormats(t *testing.T) {
 		o          Options
 	}{
 		{"csv", "\"a,\"\"b\"\"\r\nc\",200,1,true,beef,1.5\r\n\r\n,404,18446744073709551615,0,0001,-inf", Options{Format: CSV}},
-		{"header", "\xef\xbb\xbff,status,extra,id,bytes,ok,name\n1.5,200,x,BEEF,1,1,\"a,\"\"b\"\"\nc\"\n-Inf,404,,0001,0xffffffffffffffff,false,\n", Options{Format: CSV, Header: true}},
+		{"header", "\xef\xbb\xbff,status,extra,id,bytes,ok,name\n1.5,200,x,BEEF,1,1,\"a,\"\"b\"\"\nc\"\n-Inf,404,,0001,18446744073709551615,false,\n", Options{Format: CSV, Header: true}},
 		{"tsv", "\"a,\"\"b\"\"\nc\"\t200\t1\ttrue\tbeef\t1.5\n\t404\t18446744073709551615\tfalse\t0001\t-Inf\n", Options{Format: CSV, Comma: '\t'}},
 		{"ndjson", `{"name":"a,\"b\"\u000ac","status":200,"bytes":1,"ok":true,"id":"beef","f":1.5}` + "\n\n" +
 			` { "f" : "-Inf" , "x":{"name":["}",{}]},"y":[1,"\"]"],"id":"0001","ok":false,"st\u0061tus":404,"bytes":"18446744073709551615","name":""} `, Options{Format: NDJSON}},
@@ -135,33 +138,33 @@ func TestFormats(t *testing.T) {
 		for _, mapped := range []bool{true, false} {
 			tt.o.Schema = mustSchema(t, logSchema)
 			p, b := load(t, NewText(tt.name, []byte(tt.text)), tt.o, mapped)
-			if diff := cmp.Diff(want, allRows(p, b)); diff != "" {
+			if diff := cmp.Diff(want, allRows(t, p, b)); diff != "" {
 				t.Errorf("%s: %s", tt.name, diff)
 			}
 		}
 	}
 	raw := []byte{1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 1, 0}
 	p, b := load(t, NewText("raw", raw), Options{Format: RawFile, Schema: mustSchema(t, "a:u16,b:u16"), Spread: Spread{Kind: cluster.Cyclic, Elements: 2}}, false)
-	if diff := cmp.Diff([][]string{{"1", "0"}, {"2", "0"}, {"3", "1"}}, allRows(p, b)); diff != "" {
+	if diff := cmp.Diff([][]string{{"1", "0"}, {"2", "0"}, {"3", "1"}}, allRows(t, p, b)); diff != "" {
 		t.Error(diff)
 	}
 	p, b = load(t, NewText("types", []byte("User Agent,2nd\nx,7\n")), Options{Format: CSV, Header: true, Types: []schema.Type{schema.Str, schema.U8}}, false)
-	if got := p.Schema.String(); got != "User_Agent:str,_2nd:u8" {
+	if got := p.Columns.List(); got != "User Agent:utf8,2nd:u8" {
 		t.Error(got)
 	}
-	if diff := cmp.Diff([][]string{{"x", "7"}}, allRows(p, b)); diff != "" {
+	if diff := cmp.Diff([][]string{{"x", "7"}}, allRows(t, p, b)); diff != "" {
 		t.Error(diff)
 	}
-	p, b = load(t, NewText("empty", []byte("a,b,c\n,,\n")), Options{Format: CSV, Header: true, EmptyIsZero: true, Schema: mustSchema(t, "a:u8,c:str,b:f64")}, true)
-	if diff := cmp.Diff([][]string{{"0", "", "0"}}, allRows(p, b)); diff != "" {
+	p, b = load(t, NewText("empty", []byte("a,b,c\n,,\n")), Options{Format: CSV, Header: true, EmptyIsZero: true, Packed: true, Schema: mustSchema(t, "a:u8,b:f64")}, true)
+	if diff := cmp.Diff([][]string{{"0", "0"}}, allRows(t, p, b)); diff != "" {
 		t.Error(diff)
 	}
-	p, b = load(t, NewText("null", []byte(`{"a":null}`)), Options{Format: NDJSON, EmptyIsZero: true, Schema: mustSchema(t, "a:u8,c:str")}, true)
-	if diff := cmp.Diff([][]string{{"0", ""}}, allRows(p, b)); diff != "" {
+	p, b = load(t, NewText("null", []byte(`{"a":null}`)), Options{Format: NDJSON, EmptyIsZero: true, Schema: mustSchema(t, "a:u8")}, true)
+	if diff := cmp.Diff([][]string{{"0"}}, allRows(t, p, b)); diff != "" {
 		t.Error(diff)
 	}
 	p, _ = load(t, NewText("nothing", nil), Options{Format: CSV, Schema: mustSchema(t, "a:str"), Spread: Spread{Elements: 3}}, true)
-	if p.Rows != 0 || p.TotalBytes() != 0 {
+	if p.Rows != 0 || len(p.Parts) != 3 {
 		t.Error(p)
 	}
 }
@@ -176,16 +179,23 @@ func TestOptionErrors(t *testing.T) {
 		{Options{Format: "cvs"}, `did you mean "csv"`},
 		{Options{Format: RawFile}, "need a schema"},
 		{Options{Format: CSV, Schema: mustSchema(t, "c:column")}, "only a parameter"},
-		{Options{Format: RawFile, Schema: s}, "raw records have no text"},
+		{Options{Format: RawFile, Schema: s}, "(--packed, and --format raw) have no text"},
 		{Options{Format: CSV, Schema: s, Types: []schema.Type{"u8"}}, "instead of a schema"},
 		{Options{Format: CSV, Schema: s, Comma: '"'}, "cannot separate"},
 		{Options{Format: CSV, Schema: s, LineBytes: 3}, "lines of 3 bytes"},
 		{Options{Format: CSV, Schema: s, SkipBad: -2}, "-2 bad lines to leave out (--skip-bad)"},
 		{Options{Format: CSV, Schema: s, MemoryBytes: 1}, "at least 1 MiB"},
 		{Options{Format: CSV, Schema: s, Spread: Spread{Elements: 5000}}, "5000 elements"},
-		{Options{Format: CSV, Schema: s, Spread: Spread{Kind: 9}}, "kind 9"},
+		{Options{Format: CSV, Schema: s, Packed: true}, "have no text: use bytesN fields, or load columns"},
+		{Options{Format: CSV, Schema: s, Spread: Spread{Kind: cluster.Cyclic}}, "not cyclic; rows that are one value of fixed width (--schema with one field, or --packed) can"},
+		{Options{Format: CSV, Schema: s, EmptyIsZero: true}, "an empty field is a missing value"},
+		{Options{Format: CSV, Schema: s, ColumnTypes: types(t, "name:utf8")}, "leave out --types"},
+		{Options{Format: CSV, Packed: true}, "need a schema"},
+		{Options{Format: Parquet, Packed: true}, "(--packed): only for the format csv or ndjson or raw, this is parquet"},
+		{Options{Format: CSV, Schema: mustSchema(t, "n:u8"), Spread: Spread{Kind: 9}}, "kind 9"},
 		{Options{Format: CSV, Schema: s, Spread: Spread{Kind: cluster.Block, Key: "name"}}, "has no key"},
-		{Options{Format: CSV, Schema: s, Spread: Spread{Kind: cluster.Hash, Key: "nam"}}, `did you mean "name"`},
+		{Options{Format: CSV, Schema: s, Spread: Spread{Kind: cluster.Hash, Key: "nam"}}, `"nam"`},
+		{Options{Format: CSV, Schema: mustSchema(t, "name:u8"), Spread: Spread{Kind: cluster.Hash, Key: "nam"}}, `did you mean "name"`},
 		{Options{Format: CSV, Schema: s, Spread: Spread{Kind: cluster.Hash, Key: "name", Elements: 1 << 31}}, "elements"},
 		{Options{Format: Edges, Schema: s}, "a graph has no schema"},
 		{Options{Format: Edges, Spread: Spread{Kind: cluster.Hash, Key: "name"}}, "not sharded by a key"},
@@ -221,15 +231,15 @@ func TestOptionErrors(t *testing.T) {
 // where the sharding says.
 func TestRowsArrive(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := &schema.Schema{Fields: []schema.Field{{Name: "k", Type: schema.Str}, {Name: "n", Type: schema.U16}, {Name: "t", Type: schema.Str}}}
+		s := &schema.Schema{Fields: []schema.Field{{Name: "k", Type: "bytes3"}, {Name: "n", Type: schema.U16}, {Name: "t", Type: "bytes1"}}}
 		var want [][]string
 		var text bytes.Buffer
 		w := csv.NewWriter(&text)
+		octets := func(n int, label string) string {
+			return hex.EncodeToString(rapid.SliceOfN(rapid.Byte(), n, n).Draw(t, label))
+		}
 		for range rapid.IntRange(0, 40).Draw(t, "rows") {
-			row := []string{rapid.StringN(0, 3, -1).Draw(t, "k"), strconv.Itoa(int(rapid.Uint16().Draw(t, "n"))), rapid.String().Draw(t, "t")}
-			for i := range row {
-				row[i] = strings.NewReplacer("\r", "", "\ufeff", "").Replace(row[i])
-			}
+			row := []string{octets(3, "k"), strconv.Itoa(int(rapid.Uint16().Draw(t, "n"))), octets(1, "t")}
 			want = append(want, row)
 			_ = w.Write(row)
 		}
@@ -240,15 +250,15 @@ func TestRowsArrive(t *testing.T) {
 		if keyed {
 			spread.Key = rapid.SampledFrom([]string{"k", "n"}).Draw(t, "key")
 		}
-		o := Options{Format: CSV, Schema: s, Spread: spread}
+		o := Options{Format: CSV, Schema: s, Packed: true, Spread: spread}
 		p, b := load(t, NewText("in", text.Bytes()), o, rapid.Bool().Draw(t, "mapped"))
-		got := allRows(p, b)
+		got := allRows(t, p, b)
 		if keyed {
 			// Rows are numbered element by element; within one they keep their order.
 			var sorted [][]string
 			for e := range spread.Elements {
 				for _, row := range want {
-					key := []byte(row[0])
+					key, _ := hex.DecodeString(row[0])
 					if spread.Key == "n" {
 						n, _ := strconv.Atoi(row[1])
 						key = []byte{byte(n), byte(n >> 8)}
@@ -267,32 +277,6 @@ func TestRowsArrive(t *testing.T) {
 			t.Fatal(diff)
 		}
 	})
-}
-
-// TestManyRows has more rows than heapMarks knows each of.
-func TestManyRows(t *testing.T) {
-	var text bytes.Buffer
-	const rows = 3*maxMarks + 7
-	for i := range rows {
-		fmt.Fprintf(&text, "%0*d,%d\n", i%13, i, i)
-	}
-	o := Options{Format: CSV, Schema: mustSchema(t, "name:str,n:u32"), Spread: Spread{Elements: 7}}
-	p, b := load(t, NewText("in", text.Bytes()), o, false)
-	if p.Sharding.Bounds == nil || p.Rows != rows {
-		t.Fatalf("%+v", p.Sharding)
-	}
-	for e := range p.Sharding.Elements {
-		if _, n := p.Sharding.ElementRows(e); n < rows/7-8 || n > rows/7+8 {
-			t.Errorf("element %d has %d rows", e, n)
-		}
-	}
-	for row := range p.Rows {
-		e, local, _ := p.Sharding.Owner(row)
-		got := rowTexts(p, b, e, local)
-		if got[0] != fmt.Sprintf("%0*d", int(row%13), row) || got[1] != fmt.Sprint(row) {
-			t.Fatalf("row %d: %q", row, got)
-		}
-	}
 }
 
 func TestFiles(t *testing.T) {
@@ -337,7 +321,10 @@ func TestFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.Progress = nil
-	if _, err := Scan(context.Background(), f, o); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), path) {
+	if p, err = Scan(context.Background(), f, o); err == nil {
+		err = p.Fill(context.Background(), Discard{})
+	}
+	if !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), path) {
 		t.Error(err)
 	}
 	for bad, want := range map[string]string{dir: "a folder: name a file in it", path + "x": "no such file", os.DevNull: "standard input and name - as the file"} {
@@ -460,8 +447,8 @@ func causeAfter(err error, d time.Duration) (context.Context, func()) {
 func TestCancel(t *testing.T) {
 	gone := errors.New("the caller went away")
 	for _, o := range []Options{
-		{Format: CSV, Schema: mustSchema(t, "n:str")},
-		{Format: NDJSON, Schema: mustSchema(t, "n:str"), SkipBad: -1},
+		{Format: CSV, Schema: mustSchema(t, "n:bytes1"), SkipBad: -1},
+		{Format: NDJSON, Schema: mustSchema(t, "n:bytes1"), SkipBad: -1},
 		{Format: RawFile, Schema: mustSchema(t, "n:bytes4")},
 		{Format: Edges},
 	} {
@@ -496,7 +483,7 @@ func (f *failing) WriteAt(context.Context, uint32, int, []byte, uint64) error { 
 func TestSinkErrors(t *testing.T) {
 	lost := errors.New("peer lost")
 	for _, create := range []bool{true, false} {
-		for _, o := range []Options{{Format: CSV, Schema: mustSchema(t, "n:str")}, {Format: Edges, ExtraColumns: true}} {
+		for _, o := range []Options{{Format: CSV, Schema: mustSchema(t, "n:str")}, {Format: CSV, Comma: ' ', Packed: true, Schema: mustSchema(t, "n:u8,m:u8")}, {Format: Edges, ExtraColumns: true}} {
 			p, err := Scan(context.Background(), NewText("in", []byte(strings.Repeat("1 2\n", 100000))), o)
 			if err != nil {
 				t.Fatal(err)
@@ -515,11 +502,11 @@ type short struct{ Buffers }
 func (s *short) Memory(e uint32, w int) []byte { return s.Buffers.Memory(e, w)[1:] }
 
 func TestShortMemory(t *testing.T) {
-	p, err := Scan(context.Background(), NewText("in", []byte("a\n")), Options{Format: CSV, Schema: mustSchema(t, "n:str")})
+	p, err := Scan(context.Background(), NewText("in", []byte("0a\n")), Options{Format: CSV, Schema: mustSchema(t, "n:bytes1")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Fill(context.Background(), &short{}); err == nil || !strings.Contains(err.Error(), "window 0 was made with 7 bytes, not 8") {
+	if err := p.Fill(context.Background(), &short{}); err == nil || !strings.Contains(err.Error(), "window 0 was made with 0 bytes, not 1") {
 		t.Error(err)
 	}
 }
@@ -538,15 +525,13 @@ func (s *shifting) Open() (Stream, error) {
 }
 
 func TestChangedInput(t *testing.T) {
-	csvOptions := Options{Format: CSV, Schema: mustSchema(t, "n:str")}
+	csvOptions := Options{Format: CSV, Schema: mustSchema(t, "n:u8")}
 	tests := []struct {
 		o             Options
 		first, second string
 	}{
-		{csvOptions, "a\nb\n", "a\n"},
-		{csvOptions, "a\nb\n", "a\nb\nc\n"},
-		{csvOptions, "a\nb\n", "a\nbb\n"},
-		{csvOptions, "a\nbb\n", "a\nb\n"},
+		{csvOptions, "1\n2\n", "1\n"},
+		{csvOptions, "1\n2\n", "1\n2\n3\n"},
 		{Options{Format: Edges}, "1 2\n", "1 2\n1 2\n"},
 		{Options{Format: Edges}, "1 2\n", "2 1\n"},
 		{Options{Format: Edges}, "1 2\n", ""},
@@ -633,11 +618,11 @@ func sameRecords(t *testing.T, text string, ours *csvReader, theirs *csv.Reader,
 
 // FuzzNDJSON compares with encoding/json, line by line.
 func FuzzNDJSON(f *testing.F) {
-	f.Add(`{"name":"a\u00e9\"b","n":12,"ok":true,"other":[{"name":1}]}`)
-	f.Add("{}\n{\"n\":\"7\",\"name\":\"\",\"ok\":false}\nnull")
-	s := mustSchema(f, "name:str,n:u8,ok:bool")
+	f.Add(`{"name":"\u0061fE0","n":12,"ok":true,"other":[{"name":1}]}`)
+	f.Add("{}\n{\"n\":\"7\",\"name\":\"beef\",\"ok\":false}\nnull")
+	s := mustSchema(f, "name:bytes2,n:u8,ok:bool")
 	f.Fuzz(func(t *testing.T, text string) {
-		o := Options{Format: NDJSON, Schema: s, LineBytes: fuzzLineBytes}
+		o := Options{Format: NDJSON, Schema: s, Packed: true, LineBytes: fuzzLineBytes}
 		if err := o.prepare(); err != nil {
 			t.Fatal(err)
 		}
@@ -647,7 +632,7 @@ func FuzzNDJSON(f *testing.F) {
 		}
 		record := make([]byte, s.RecordBytes())
 		for lines := strings.Split(strings.TrimPrefix(text, "\xef\xbb\xbf"), "\n"); ; {
-			heap, err := rows.next(record, nil)
+			err := rows.next(record)
 			if err == io.EOF {
 				return
 			}
@@ -671,12 +656,12 @@ func FuzzNDJSON(f *testing.F) {
 			if err := json.Unmarshal(members["name"], &want.Name); err != nil {
 				t.Fatalf("%q was accepted: %v", raw, err)
 			}
-			if got := strings.ToValidUTF8(string(heap), "\ufffd"); got != strings.ToValidUTF8(want.Name, "\ufffd") && strings.ToValidUTF8(string(heap), "") != strings.ReplaceAll(want.Name, "\ufffd", "") {
+			if got := hex.EncodeToString(record[:2]); !strings.EqualFold(got, want.Name) {
 				t.Fatalf("%q: name %q, want %q", raw, got, want.Name)
 			}
 			n := strings.Trim(string(members["n"]), `"`)
-			if v, err := strconv.ParseUint(n, 0, 8); !strings.Contains(n, `\`) && err == nil && n[0] != '0' && byte(v) != record[8] {
-				t.Fatalf("%q: n %d", raw, record[8])
+			if v, err := strconv.ParseUint(n, 0, 8); !strings.Contains(n, `\`) && err == nil && n[0] != '0' && byte(v) != record[2] {
+				t.Fatalf("%q: n %d", raw, record[2])
 			}
 		}
 	})
@@ -692,7 +677,7 @@ func BenchmarkCSV(b *testing.B) {
 	b.Run("scan", func(b *testing.B) {
 		b.SetBytes(in.Size())
 		for b.Loop() {
-			if _, err := Scan(context.Background(), in, o); err != nil {
+			if p, err := Scan(context.Background(), in, o); err != nil || p.Fill(context.Background(), Discard{}) != nil {
 				b.Fatal(err)
 			}
 		}
@@ -728,7 +713,7 @@ func BenchmarkNDJSON(b *testing.B) {
 	o := Options{Format: NDJSON, Schema: mustSchema(b, "host:str,path:str,status:u16,bytes:u64,ms:f32")}
 	b.SetBytes(in.Size())
 	for b.Loop() {
-		if _, err := Scan(context.Background(), in, o); err != nil {
+		if p, err := Scan(context.Background(), in, o); err != nil || p.Fill(context.Background(), Discard{}) != nil {
 			b.Fatal(err)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"unicode"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/dataset/batch"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject"
@@ -92,11 +93,7 @@ func (r *Request) payload() ([]byte, error) {
 	if err := r.checkVertices(m.Params.Schema()); err != nil {
 		return nil, err
 	}
-	var data *schema.Schema
-	if r.Table != nil && r.Table.Kind == cluster.Records {
-		data = &r.Table.Schema
-	}
-	b, err := m.Params.EncodeArgs(r.Args, data)
+	b, err := r.encode(m.Params)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrRequest, m.Name, err)
 	}
@@ -104,6 +101,40 @@ func (r *Request) payload() ([]byte, error) {
 		return nil, err
 	}
 	return b, fits(len(b))
+}
+
+// encode makes the payload of the arguments, of which some may name columns.
+func (r *Request) encode(params *schema.Checked) ([]byte, error) {
+	switch {
+	case r.Table != nil && r.Table.Kind == cluster.Records:
+		return params.EncodeArgs(r.Args, &r.Table.Schema)
+	case r.Table != nil && r.Table.Kind == cluster.Columns:
+		places := make([]schema.Place, len(r.Table.Columns))
+		for i, c := range r.Table.Columns {
+			places[i] = schema.Place{Name: c.Name, Type: stored(c.Type), At: uint32(i)}
+		}
+		return params.EncodeColumnArgs(r.Args, places)
+	}
+	return params.EncodeArgs(r.Args, nil)
+}
+
+// stored is how a column's values lie, for functions in C; "" if they are no single values.
+func stored(t column.Type) schema.Type {
+	switch t.ID {
+	case column.UTF8, column.Binary:
+		return schema.Str
+	case column.Date32, column.Time32:
+		return schema.I32
+	case column.Time64, column.Timestamp, column.Duration:
+		return schema.I64
+	}
+	switch text := schema.Type(t.String()); {
+	case t.Nested():
+		return ""
+	case t.ID == column.Bool || t.ID <= column.F64:
+		return text
+	}
+	return schema.Type(fmt.Sprintf("bytes%d", t.Size()))
 }
 
 // checkRecord finds a payload that is shorter than the function's parameters, and parameters that are rows which the dataset
@@ -163,8 +194,14 @@ const graphWindow = "forward_offsets"
 // it reads: it would take any bytes for what it expects. So it would on none.
 func (r *Request) checkKind() error {
 	m := r.Image.Call()
-	if r.Table != nil && r.Table.Kind == cluster.Columns && (m.Rows != nil || len(m.Windows) > 0) && m.Name != "query" {
-		return fmt.Errorf("%w: %s reads rows of C structs or graphs; %s holds columns: ask it with wherry query", ErrRequest, m.Name, r.Table.Name)
+	reads := m.ReadsColumns()
+	switch columns := r.Table != nil && r.Table.Kind == cluster.Columns; {
+	case columns && !reads && (m.Rows != nil || len(m.Windows) > 0) && m.Name != "query":
+		return fmt.Errorf("%w: %s reads rows of C structs or graphs; %s holds columns: ask it with wherry query, write the function with wherry_columns.h (sdk/README.md), or, if no row has text, load the rows with --packed", ErrRequest, m.Name, r.Table.Name)
+	case reads && r.Table == nil:
+		return fmt.Errorf("%w: %s reads columns, and a node alone has no data: run it on a dataset (--on NAME)", ErrRequest, m.Name)
+	case reads && !columns:
+		return fmt.Errorf("%w: %s reads columns; %s is of kind %v: load a csv (without --packed), ndjson, parquet or arrow file", ErrRequest, m.Name, r.Table.Name, r.Table.Kind)
 	}
 	if m.Rows != nil {
 		if err := r.checkRows(m.Rows); err != nil {
@@ -204,7 +241,10 @@ func (r *Request) checkKind() error {
 // checkRows finds a dataset whose rows are not those that the function reads.
 func (r *Request) checkRows(want *schema.Schema) error {
 	name := r.Image.Name()
+	l, err := want.Layout()
 	switch {
+	case err == nil && l.HasStr:
+		return fmt.Errorf("%w: %s reads rows of C structs with text (%s), and rows with text are columns now: write it with wherry_columns.h (sdk/README.md)", ErrRequest, name, want)
 	case r.Table == nil:
 		return fmt.Errorf("%w: %s needs rows of %s, and a node alone has no data: run it on a dataset (--on NAME)", ErrRequest, name, want)
 	case r.Table.Kind == cluster.CSR:
@@ -214,7 +254,7 @@ func (r *Request) checkRows(want *schema.Schema) error {
 		if len(r.Table.Schema.Fields) == 0 {
 			has = "have no fields"
 		}
-		return fmt.Errorf("%w: %s needs rows of %s; those of %s %s: load what it needs as a dataset of its own (wherry mem load --schema %[3]s)",
+		return fmt.Errorf("%w: %s needs rows of %s; those of %s %s: load what it needs as a dataset of its own (wherry mem load --packed --schema %[3]s)",
 			ErrRequest, name, want, r.Table.Name, has)
 	}
 	return nil

@@ -2,12 +2,14 @@ package invoke
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/travel"
@@ -65,7 +67,7 @@ func TestRowsOfAnotherKind(t *testing.T) {
 	heavy := &cluster.Table{Name: "web", Kind: cluster.CSR, Rows: 3, Shards: []cluster.Shard{{Windows: make([]cluster.Window, cluster.WeightedWindows)}}}
 	arguments := map[string]map[string]string{
 		"sssp":  {"from": "1"},
-		"chase": {"start": "1", "depth": "1"}, "count": {"column": "a", "op": "any"}, "countby": {"column": "a"}, "sum": {"column": "a"}, "degrees": {}, "level": {"from": "1"}, "topdeg": {"k": "1"},
+		"chase": {"start": "1", "depth": "1"}, "degrees": {}, "level": {"from": "1"}, "topdeg": {"k": "1"},
 	}
 	for _, c := range []struct {
 		name  string
@@ -79,16 +81,12 @@ func TestRowsOfAnotherKind(t *testing.T) {
 		{"chase", records("a:str"), []string{"a:str"}}, {"chase", records("a:bytes8"), []string{"a:bytes8"}},
 		{"chase", graph, []string{"chase needs rows of one u64", "web is a graph", "--schema row:u64"}},
 		{"degrees", graph, nil}, {"degrees", records("a:u64"), []string{"needs a graph"}}, {"topdeg", records("a:u64"), []string{"needs a graph"}},
-		{"count", records("a:u64,n:u64"), nil}, {"count", graph, []string{"column"}}, {"countby", graph, []string{"column"}}, {"sum", graph, []string{"column"}},
 		{"sssp", heavy, nil}, {"sssp", light, []string{"sssp needs a graph whose edges have weights; those of web have none", "--weights"}}, {"level", heavy, nil},
 		{"echo", graph, nil},
 	} {
 		for _, raw := range []bool{false, true} {
 			r := &Request{Image: ready(t, c.name), Table: c.table, Args: arguments[c.name]}
 			if raw {
-				if c.says != nil && c.says[0] == "column" {
-					continue // a payload's bytes do not say that there is a column in them
-				}
 				r.Args, r.Payload = nil, make([]byte, 32)
 			}
 			_, err := r.payload()
@@ -106,8 +104,6 @@ func TestRowsOfAnotherKind(t *testing.T) {
 
 // TestArgumentsAllowed: what a function could not take is refused before anything is sent, with what it takes.
 func TestArgumentsAllowed(t *testing.T) {
-	records := &cluster.Table{Name: "log", Kind: cluster.Records, Rows: 3,
-		Schema: schema.Schema{Fields: []schema.Field{{Name: "level", Type: schema.Str}, {Name: "ms", Type: schema.F64}, {Name: "n", Type: schema.U16}}}}
 	graph := &cluster.Table{Name: "web", Kind: cluster.CSR, Rows: 3}
 	for _, c := range []struct {
 		name  string
@@ -115,14 +111,6 @@ func TestArgumentsAllowed(t *testing.T) {
 		args  map[string]string
 		says  string // "": it is taken
 	}{
-		{"count", records, map[string]string{"column": "level", "op": "prefix"}, ""},
-		{"count", records, map[string]string{"column": "level", "op": ">="}, ""},
-		{"count", records, map[string]string{"column": "level", "op": ""}, ""},
-		{"count", records, map[string]string{"column": "level", "op": "bogus"}, `op: "bogus" is none of any, eq, ne, lt, le, gt, ge, prefix, contains`},
-		{"countbyif", records, map[string]string{"column": "n", "where": "level", "op": "bogus"}, `"bogus" is none of`},
-		{"sumif", records, map[string]string{"column": "n", "where": "level", "op": "bogus"}, `"bogus" is none of`},
-		{"sum", records, map[string]string{"column": "ms"}, ""}, {"sum", records, map[string]string{"column": "level"}, "column: column level is of type str; it must be one of integer, float, bool"},
-		{"countby", records, map[string]string{"column": "level"}, ""}, {"countby", records, map[string]string{"column": "ms"}, "column: column ms is of type f64"},
 		{"degrees", graph, map[string]string{"direction": "1"}, ""}, {"degrees", graph, map[string]string{"direction": "2"}, `direction: "2" is none of 0, 1`},
 	} {
 		r := &Request{Image: ready(t, c.name), Table: c.table, Args: c.args}
@@ -165,7 +153,6 @@ func TestRowsThatAreNone(t *testing.T) {
 		{"inside", graph, map[string]string{"vertices": "0", "lists": "2"}, nil, `lists: "2" is not possible, only 1 is`},
 		{"chase", chain, map[string]string{"start": "2", "depth": "0"}, nil, ""},
 		{"chase", chain, map[string]string{"start": "3", "depth": "0"}, nil, "chase: start: there is no row 3: those of next go from 0 to 2"},
-		{"count", chain, nil, make([]byte, 27), "count: the payload has 27 bytes"},
 	} {
 		r := &Request{Image: ready(t, c.name), Table: c.table, Args: c.args, Payload: c.payload}
 		_, err := r.payload()
@@ -281,7 +268,7 @@ func TestRowsOfAnother(t *testing.T) {
 		}
 		return *s
 	}
-	want := fields("at:i64,level:str")
+	want := fields("at:i64,level:bytes4")
 	echo := xrdma.Echo()
 	entry, _ := echo.Entry(image.Wasm, "")
 	img, err := image.Build(image.Manifest{Name: "tail", Start: image.StartFirst, ResultForm: image.ResultRaw, Rows: &want, Imports: echo.Manifest().Imports}, entry)
@@ -295,19 +282,92 @@ func TestRowsOfAnother(t *testing.T) {
 		table *cluster.Table
 		says  string // "": it is taken
 	}{
-		{records("at:i64,level:str"), ""},
-		{records("at:u64,level:str"), "tail needs rows of at:i64,level:str; those of log are at:u64,level:str: load what it needs as a dataset of its own (wherry mem load --schema at:i64,level:str)"},
-		{records("level:str,at:i64"), "are level:str,at:i64"},
+		{records("at:i64,level:bytes4"), ""},
+		{records("at:u64,level:bytes4"), "tail needs rows of at:i64,level:bytes4; those of log are at:u64,level:bytes4: load what it needs as a dataset of its own (wherry mem load --packed --schema at:i64,level:bytes4)"},
+		{records("level:bytes4,at:i64"), "are level:bytes4,at:i64"},
 		{records("at:i64"), "are at:i64"},
-		{records("at:i64,level:str,more:u8"), "are at:i64,level:str,more:u8"},
-		{records("when:i64,level:str"), "are when:i64,level:str"},
-		{&cluster.Table{Name: "web", Kind: cluster.CSR, Rows: 3}, "tail needs rows of at:i64,level:str; web is a graph"},
+		{records("at:i64,level:bytes4,more:u8"), "are at:i64,level:bytes4,more:u8"},
+		{records("when:i64,level:bytes4"), "are when:i64,level:bytes4"},
+		{&cluster.Table{Name: "web", Kind: cluster.CSR, Rows: 3}, "tail needs rows of at:i64,level:bytes4; web is a graph"},
 		{&cluster.Table{Name: "blob", Kind: cluster.Raw, Rows: 3}, "those of blob have no fields"},
-		{nil, "tail needs rows of at:i64,level:str, and a node alone has no data"},
+		{nil, "tail needs rows of at:i64,level:bytes4, and a node alone has no data"},
 	} {
 		_, err := (&Request{Image: img, Table: c.table}).payload()
 		if (err == nil) != (c.says == "") || err != nil && (!errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%+v: %v", c.table, err)
+		}
+	}
+}
+
+// TestFunctionsOfColumns: a function that reads columns gets the number of each that a parameter names, and how its values lie; rows with text
+// are refused to one that wants them as C structs.
+func TestFunctionsOfColumns(t *testing.T) {
+	params, err := schema.Parse("of:column=user,by:column")
+	if err != nil {
+		t.Fatal(err)
+	}
+	params.Fields[1].OneOf = []string{"integer"}
+	text, err := schema.Parse("at:i64,level:str")
+	if err != nil {
+		t.Fatal(err)
+	}
+	echo := xrdma.Echo()
+	entry, _ := echo.Entry(image.Wasm, "")
+	build := func(m image.Manifest) *image.Image {
+		m.Name, m.Start, m.ResultForm, m.Imports = "mine", image.StartFirst, image.ResultRaw, echo.Manifest().Imports
+		img, err := image.Build(m, entry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return img
+	}
+	reads := build(image.Manifest{Params: params, Windows: []image.Window{{Name: image.ColumnsWindow}}})
+	rows := build(image.Manifest{Rows: text})
+	if !reads.Call().Maps(17) || build(image.Manifest{Windows: []image.Window{{Name: "rows"}}}).Call().Maps(1) {
+		t.Error("a function that reads columns has all windows, another one those that it lists")
+	}
+	columns, err := column.ParseList("when:timestamp[ms, UTC],user:utf8,n:u16,price:decimal128(9, 2),tags:list<utf8>,day:date32,ok:bool,id:bytes3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := &cluster.Table{Name: "log", Kind: cluster.Columns, Columns: columns}
+	records := &cluster.Table{Name: "log", Kind: cluster.Records, Schema: schema.Schema{Fields: []schema.Field{{Name: "n", Type: schema.U64}}}}
+	for _, c := range []struct {
+		image  *image.Image
+		table  *cluster.Table
+		of, by string
+		want   []uint32
+		says   string
+	}{
+		{reads, table, "", "n", []uint32{1, 12, 2, 6}, ""},
+		{reads, table, "when", "when", []uint32{0, 4, 0, 4}, ""},
+		{reads, table, "price", "day", []uint32{3, 65536 + 16, 5, 3}, ""},
+		{reads, table, "ok", "n", []uint32{6, 11, 2, 6}, ""},
+		{reads, table, "id", "n", []uint32{7, 65536 + 3, 2, 6}, ""},
+		{reads, table, "usr", "n", nil, `the dataset has no column "usr"; did you mean "user"?`},
+		{reads, table, "tags", "n", nil, `the values of column "tags" are lists or structs`},
+		{reads, table, "n", "user", nil, "by: column user is of type str; it must be one of integer"},
+		{reads, records, "n", "n", nil, "mine reads columns; log is of kind records: load a csv (without --packed)"},
+		{reads, nil, "n", "n", nil, "mine reads columns, and a node alone has no data"},
+		{rows, table, "", "", nil, "write the function with wherry_columns.h"},
+		{rows, records, "", "", nil, "rows with text are columns now: write it with wherry_columns.h"},
+	} {
+		r := &Request{Image: c.image, Table: c.table}
+		if c.by != "" {
+			r.Args = map[string]string{"by": c.by}
+		}
+		if c.of != "" {
+			r.Args["of"] = c.of
+		}
+		b, err := r.payload()
+		if (err == nil) != (c.says == "") || err != nil && (!errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%s %s: %v, want %q", c.of, c.by, err, c.says)
+			continue
+		}
+		for i, want := range c.want {
+			if got := binary.LittleEndian.Uint32(b[4*i:]); got != want {
+				t.Errorf("%s %s: word %d is %d, want %d", c.of, c.by, i, got, want)
+			}
 		}
 	}
 }

@@ -45,15 +45,24 @@ func Query(ctx context.Context, rt *inject.Runtime, table *cluster.Table, q quer
 	return find(ctx, rt, Request{Table: table}, q)
 }
 
+// readable are the columns that a query reads of a dataset.
+func readable(table *cluster.Table) (column.Schema, error) {
+	columns, ok := table.Readable()
+	if !ok {
+		return nil, fmt.Errorf("%w: a query reads columns; %s is of kind %v: load a csv, ndjson, parquet or arrow file", ErrRequest, table.Name, table.Kind)
+	}
+	if n := len(table.Schema.Fields); n > 1 {
+		return nil, fmt.Errorf("%w: a query reads columns; the rows of %s are C structs of %d fields, one column of %v: load the file without --packed", ErrRequest, table.Name, n, columns[0].Type)
+	}
+	return columns, nil
+}
+
 // find asks the request's table; the request has no image and no payload yet.
 func find(ctx context.Context, rt *inject.Runtime, r Request, q query.Query) (*Found, error) {
 	table := r.Table
-	columns, ok := table.Readable()
-	if !ok {
-		return nil, fmt.Errorf("%w: a query reads columns; %s is of kind %v: count, countby and sum answer for records (wherry fn run), and a Parquet file is loaded as columns", ErrRequest, table.Name, table.Kind)
-	}
-	if n := len(table.Schema.Fields); n > 1 {
-		return nil, fmt.Errorf("%w: a query reads columns; the rows of %s are C structs of %d fields, one column of %v: load the file as columns (wherry mem load without --schema), or ask it by fn run", ErrRequest, table.Name, n, columns[0].Type)
+	columns, err := readable(table)
+	if err != nil {
+		return nil, err
 	}
 	p, err := query.Make(q, columns)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
-	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
@@ -20,8 +19,7 @@ import (
 	"github.com/wherry-fabric/wherry/schema"
 )
 
-// On columns the ready functions count, countby, sum, countbyif and sumif are names of queries: the function query travels in
-// their place. Their code reads rows of C structs.
+// The ready functions count, countby, sum, countbyif and sumif are names of queries: the function query travels in their place.
 
 // plans make the query of each, from the column that it looks at.
 var plans = map[string]func(col string) query.Query{
@@ -34,9 +32,9 @@ var plans = map[string]func(col string) query.Query{
 	},
 }
 
-// IsQuery reports whether the request is a query by another name: one of these functions, and not one of the same name, on columns.
+// IsQuery reports whether the request is a query by another name: one of these functions, and not one of the same name.
 func (r *Request) IsQuery() bool {
-	if r.Image == nil || r.Table == nil || r.Table.Kind != cluster.Columns || plans[strings.TrimSuffix(r.Image.Name(), "if")] == nil {
+	if r.Image == nil || plans[strings.TrimSuffix(r.Image.Name(), "if")] == nil {
 		return false
 	}
 	img, err := xrdma.Lookup(r.Image.Name())
@@ -46,8 +44,14 @@ func (r *Request) IsQuery() bool {
 // Query is the query that a ready function stands for (IsQuery).
 func (r *Request) Query() (query.Query, error) {
 	name := r.Image.Name()
+	if r.Table == nil {
+		return query.Query{}, fmt.Errorf("%w: %s is a query, and a node alone has no data: run it on a dataset (--on NAME)", ErrRequest, name)
+	}
+	if _, err := readable(r.Table); err != nil {
+		return query.Query{}, fmt.Errorf("%s: %w", name, err)
+	}
 	if r.Payload != nil {
-		return query.Query{}, fmt.Errorf("%w: %s on columns takes arguments (--arg column=NAME), not a payload", ErrRequest, name)
+		return query.Query{}, fmt.Errorf("%w: %s takes arguments (--arg column=NAME), not a payload", ErrRequest, name)
 	}
 	args, err := r.Image.Call().Params.Schema().FillArgs(r.Args)
 	if err != nil {
@@ -72,9 +76,9 @@ func (r *Request) Query() (query.Query, error) {
 
 // column is the expression that names a column.
 func (r *Request) column(param, name string) (string, error) {
-	if r.Table.Columns.Index(name) < 0 {
+	if columns, _ := r.Table.Readable(); columns.Index(name) < 0 {
 		return "", fmt.Errorf("%w: %s: %w: parameter %s: the dataset has no column %.80q; %s",
-			ErrRequest, r.Image.Name(), schema.ErrArgument, param, name, schema.Suggest(name, r.Table.Columns.Names()))
+			ErrRequest, r.Image.Name(), schema.ErrArgument, param, name, schema.Suggest(name, columns.Names()))
 	}
 	return fmt.Sprintf("col(%q)", name), nil
 }
@@ -94,7 +98,8 @@ func (r *Request) condition(param, name, op, value string) (string, error) {
 	case "contains", "~":
 		return fmt.Sprintf("contains(%s, %s)", col, strconv.Quote(value)), nil
 	}
-	t := r.Table.Columns[r.Table.Columns.Index(name)].Type
+	columns, _ := r.Table.Readable()
+	t := columns[columns.Index(name)].Type
 	text := strconv.Quote(value)
 	switch {
 	case t.ID == column.Bool && (value == "true" || value == "1"):
@@ -144,11 +149,11 @@ func (r *Request) ask(ctx context.Context, rt *inject.Runtime) (*Answer, error) 
 		return nil, err
 	}
 	if r.Element != nil {
-		return nil, fmt.Errorf("%w: %s on columns asks all elements: leave Element out", ErrRequest, r.Image.Name())
+		return nil, fmt.Errorf("%w: %s asks all elements: leave Element out", ErrRequest, r.Image.Name())
 	}
 	found, err := find(ctx, rt, Request{Table: r.Table, Options: r.Options, Form: r.Form, Started: r.Started}, q)
 	if err != nil {
-		return nil, fmt.Errorf("%s, which on columns is wherry query%s: %w", r.Image.Name(), flags(q), err)
+		return nil, fmt.Errorf("%s, which is wherry query%s: %w", r.Image.Name(), flags(q), err)
 	}
 	if r.Image.Name() == "count" {
 		b := array.NewUint64Builder(memory.DefaultAllocator)

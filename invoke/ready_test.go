@@ -45,6 +45,44 @@ func TestReadyNumbers(t *testing.T) {
 	}
 }
 
+// What is named after a query is asked of columns only, and what to do is said where there are none.
+func TestReadyNeedsColumns(t *testing.T) {
+	fields := func(text string) schema.Schema {
+		s, err := schema.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return *s
+	}
+	shards := []cluster.Shard{{Windows: make([]cluster.Window, cluster.FixedWindows)}}
+	for _, name := range []string{"count", "countby", "countbyif", "sum", "sumif"} {
+		img, err := xrdma.Lookup(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		args := map[string]string{"column": "a"}
+		if strings.HasSuffix(name, "if") {
+			args["where"], args["op"] = "a", "any"
+		}
+		for _, c := range []struct {
+			table *cluster.Table
+			says  string // "": it is taken
+		}{
+			{&cluster.Table{Name: "log", Kind: cluster.Columns, Columns: column.Schema{{Name: "a", Type: column.Type{ID: column.U64}}}}, ""},
+			{&cluster.Table{Name: "log", Kind: cluster.Records, Schema: fields("a:u64"), Shards: shards}, ""},
+			{&cluster.Table{Name: "log", Kind: cluster.Records, Schema: fields("a:u64,n:u64"), Shards: shards}, "the rows of log are C structs of 2 fields, one column of bytes16: load the file without --packed"},
+			{&cluster.Table{Name: "log", Kind: cluster.Records, Schema: fields("a:u64")}, "log is of kind records: load"},
+			{&cluster.Table{Name: "web", Kind: cluster.CSR}, "a query reads columns; web is of kind csr"},
+			{nil, "a node alone has no data: run it on a dataset (--on NAME)"},
+		} {
+			r := Request{Image: img, Table: c.table, Args: args}
+			if _, err := r.Query(); !r.IsQuery() || (err == nil) != (c.says == "") || err != nil && (!errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), c.says)) {
+				t.Errorf("%s on %+v: %v, want %q", name, c.table, err, c.says)
+			}
+		}
+	}
+}
+
 // Columns have no raw bytes; what is named instead is what a call's answer can be written as.
 func TestReadyHasNoRawBytes(t *testing.T) {
 	a := &Answer{Found: &Found{Columns: column.Schema{{Name: "n", Type: column.Type{ID: column.U64}}}}}

@@ -29,18 +29,39 @@ func (s *Schema) EncodeArgs(values map[string]string, dataset *Schema) ([]byte, 
 
 // EncodeArgs is Schema.EncodeArgs, of parameters that were checked.
 func (c *Checked) EncodeArgs(values map[string]string, dataset *Schema) ([]byte, error) {
+	if dataset == nil {
+		return c.encode(values, nil, 0)
+	}
+	l, err := dataset.Layout()
+	if err != nil {
+		return nil, fmt.Errorf("the dataset's schema: %w", err)
+	}
+	places := make([]Place, len(dataset.Fields))
+	for i, f := range dataset.Fields {
+		places[i] = Place{f.Name, f.Type, l.Offsets[i]}
+	}
+	return c.encode(values, places, l.Size)
+}
+
+// Place is where a parameter of type Column may say that a column is.
+type Place struct {
+	Name string
+	Type Type   // as its values are stored; "": they are no single values
+	At   uint32 // of a dataset of columns its number, of rows its offset
+}
+
+// EncodeColumnArgs is EncodeArgs for a dataset of columns: a Column is the number of one.
+func (c *Checked) EncodeColumnArgs(values map[string]string, columns []Place) ([]byte, error) {
+	return c.encode(values, columns, 0)
+}
+
+// encode makes the payload; rowBytes is 0 where there are no rows.
+func (c *Checked) encode(values map[string]string, columns []Place, rowBytes uint32) ([]byte, error) {
 	s := c.schema
 	if err := s.checkNames(values); err != nil {
 		return nil, err
 	}
-	e := argEncoder{dataset: dataset, layout: c.layout}
-	if dataset != nil {
-		l, err := dataset.Layout()
-		if err != nil {
-			return nil, fmt.Errorf("the dataset's schema: %w", err)
-		}
-		e.columns = l
-	}
+	e := argEncoder{columns: columns, layout: c.layout}
 	e.out = make([]byte, e.layout.Size)
 	var missing []string
 	for i := range s.Fields {
@@ -48,8 +69,8 @@ func (c *Checked) EncodeArgs(values map[string]string, dataset *Schema) ([]byte,
 		text, given := values[f.Name]
 		switch {
 		case given:
-		case f.Name == RowBytesParam && f.Type == U32 && dataset != nil:
-			text = strconv.FormatUint(uint64(e.columns.Size), 10)
+		case f.Name == RowBytesParam && f.Type == U32 && rowBytes > 0:
+			text = strconv.FormatUint(uint64(rowBytes), 10)
 		case f.Default != nil:
 			text = *f.Default
 		default:
@@ -112,8 +133,7 @@ func (s *Schema) FillArgs(values map[string]string) (map[string]string, error) {
 }
 
 type argEncoder struct {
-	dataset *Schema
-	columns Layout // of dataset
+	columns []Place
 	layout  Layout // of the parameters
 	out     []byte
 }
@@ -134,19 +154,26 @@ func (e *argEncoder) put(i int, f *Field, text string) error {
 		e.out = append(e.out, text...)
 		return nil
 	case Column:
-		if e.dataset == nil {
+		if e.columns == nil {
 			return fmt.Errorf("%q would be a column of a dataset, but the function runs on no dataset with columns", clip(text))
 		}
-		c := e.dataset.Index(text)
-		if c < 0 {
-			return fmt.Errorf("the dataset has no column %q; %s", clip(text), Suggest(text, e.dataset.Names()))
+		i := slices.IndexFunc(e.columns, func(p Place) bool { return p.Name == text })
+		if i < 0 {
+			names := make([]string, len(e.columns))
+			for i, p := range e.columns {
+				names[i] = p.Name
+			}
+			return fmt.Errorf("the dataset has no column %q; %s", clip(text), Suggest(text, names))
 		}
-		t := e.dataset.Fields[c].Type
-		if err := f.takes(text, t); err != nil {
+		at := e.columns[i]
+		if at.Type == "" {
+			return fmt.Errorf("the values of column %q are lists or structs, which functions do not read", clip(text))
+		}
+		if err := f.takes(text, at.Type); err != nil {
 			return err
 		}
-		binary.LittleEndian.PutUint32(dst, e.columns.Offsets[c])
-		binary.LittleEndian.PutUint32(dst[4:], t.Code())
+		binary.LittleEndian.PutUint32(dst, at.At)
+		binary.LittleEndian.PutUint32(dst[4:], at.Type.Code())
 		return nil
 	default:
 		if err := f.Type.PutText(dst, []byte(text)); err != nil {

@@ -17,9 +17,12 @@ var asm string
 //go:embed c/wherry_team.h
 var team string
 
-// Parts are what functions include besides, by name: what a C library would give them, what writes functions, and what has elements work together.
+//go:embed c/wherry_columns.h
+var columns string
+
+// Parts are what functions include besides, by name: what reads columns, what a C library would give them, what writes functions, and what has elements work together.
 func Parts() map[string]string {
-	return map[string]string{"wherry_std.h": std, "wherry_asm.h": asm, "wherry_team.h": team}
+	return map[string]string{"wherry_columns.h": columns, "wherry_std.h": std, "wherry_asm.h": asm, "wherry_team.h": team}
 }
 
 // HeaderName is what functions include: #include "wherry.h".

@@ -18,6 +18,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/xrdma"
 	"github.com/wherry-fabric/wherry/invoke"
 	"github.com/wherry-fabric/wherry/query"
+	"github.com/wherry-fabric/wherry/schema"
 )
 
 // LateAfter is how long after its deadline a call may end.
@@ -171,10 +172,14 @@ func (a *caller) count(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(got.Parts) != 1 || got.Parts[0].Len() != 1 {
-		return &wrongError{fmt.Sprintf("a count answers %d parts", len(got.Parts))}
+	var text strings.Builder
+	if err := got.Write(&text, schema.FormatCSV); err != nil {
+		return err
 	}
-	matched, scanned := got.Parts[0].Uint(0, 0), got.Parts[0].Uint(0, 1)
+	var matched, scanned uint64
+	if _, err := fmt.Sscanf(text.String(), "matched,scanned\n%d,%d\n", &matched, &scanned); err != nil {
+		return &wrongError{fmt.Sprintf("a count answers %.100q", text.String())}
+	}
 	return a.is(t, func(tr *truth) bool { return scanned == chainRows && tr.below(row) == matched }, "%d of %d are below %d", matched, scanned, row)
 }
 

@@ -201,6 +201,7 @@ func (a *app) testLoad(ctx context.Context, cmd *cobra.Command, f *testFlags, im
 	spec.Writable = slices.ContainsFunc(m.Windows, func(w image.Window) bool { return w.Writable })
 	if format, _, _ := dataset.FormatOf(f.data); spec.Options.Schema == nil && spec.Options.Types == nil && spec.Options.Format != dataset.Edges && (spec.Options.Format != "" || format != dataset.Edges) {
 		spec.Options.Schema = m.Rows
+		spec.Options.Packed = m.Rows != nil
 	}
 	if err := f.load.input([]string{f.data}, &spec); err != nil {
 		return nil, err

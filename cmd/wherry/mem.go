@@ -58,6 +58,7 @@ type loadFlags struct {
 	format     string
 	formatFlag string // its name
 	schema     string
+	packed     bool
 	types      string
 	header     bool
 	comma      string
@@ -82,7 +83,7 @@ func (a *app) memLoadCommand() *cobra.Command {
 	var f loadFlags
 	cmd := &cobra.Command{
 		Use:   "load NAME [FILE… | PATTERN… | -]",
-		Short: "Put a file's columns or records, or a graph, into nodes' memory",
+		Short: "Put a file's columns, or a graph, into nodes' memory",
 		Long: `Load a dataset. Either the file is read here, and each node fetches the rows that
 it is to hold; or each node reads a file of its own (--at NODE:PATH, below one of
 its data roots), and the data does not pass through this machine.
@@ -95,17 +96,19 @@ A csv file has a header line (without one: --header=false; columns are c1, c2, �
 Lists and objects of ndjson, parquet and arrow become lists and structs. With --key
 rows with equal keys go to one node; otherwise each node gets a range of the rows.
 
-With a schema, csv and ndjson are loaded as records (C structs) instead, for functions
-that read these: name:type,name:type,… with the types i8…i64, u8…u64, f32, f64,
-bool, str and bytesN. raw are records as they lie in memory, edges is a graph, loaded
-as compressed sparse rows in both directions.`,
+With a schema csv and ndjson have the columns that it names, with these types, and
+nothing is inferred: name:type,name:type,… with the types i8…i64, u8…u64, f32, f64,
+bool, str and bytesN; without --header those of a csv file in this order. One column
+of fixed width, as in row:u64, can be followed by chase; --packed makes a C struct
+of each row, for functions that read such rows. raw are such structs as they lie in
+memory, edges is a graph, loaded as compressed sparse rows in both directions.`,
 		Example: `  wherry mem load logs 'logs/*.csv.zst' --types 'status:u16,when:timestamp[ms]' --null NA
   wherry mem load logs --at 'a:logs/*.csv' --at b:/var/log/b.csv --dry-run
   wherry mem load people people.csv --header --schema name:str,age:u8
   wherry mem load logs --at a:/var/log/a.csv --at b:/var/log/b.csv --schema time:i64,level:str,status:u16
   wherry mem load web edges.txt --format edges --nodes a,b,c,d
   wherry mem load orders orders.parquet
-  zcat big.csv.gz | wherry mem load big - --format csv --schema id:u64,v:f64 --shard hash`,
+  zcat big.csv.gz | wherry mem load big - --format csv --schema id:u64,v:f64 --key id`,
 		Args: cobra.MinimumNArgs(1),
 	}
 	p := cmd.Flags()
@@ -128,8 +131,9 @@ func (f *loadFlags) addFormat(cmd *cobra.Command, format string) {
 	p := cmd.Flags()
 	f.formatFlag = format
 	p.StringVar(&f.format, format, "", "csv, ndjson, parquet, arrow, raw or edges (default: by the file's name)")
-	p.StringVar(&f.schema, "schema", "", "the rows' fields, or a file with them as text or JSON")
-	p.StringVar(&f.types, "types", "", "types of columns, as in status:u16,when:timestamp[ms]; those of others are inferred. With --header and without names: the types of a CSV file's records, in their order")
+	p.StringVar(&f.schema, "schema", "", "the columns that there shall be and their types, as in name:str,age:u8, or a file with them as text or JSON")
+	p.BoolVar(&f.packed, "packed", false, "make a C struct of each row, of the fields of --schema: for functions that read such rows, or write to them")
+	p.StringVar(&f.types, "types", "", "types of columns, as in status:u16,when:timestamp[ms]; those of others are inferred. With --header and without names: the types of a CSV file's columns, in their order")
 	p.StringArrayVar(&f.nulls, "null", nil, "text that means a missing value in csv and ndjson, beside an empty field without quotes; may be repeated")
 	p.BoolVar(&f.header, "header", false, "the first line of the CSV file has the columns' names (=false: it has none)")
 	p.StringVar(&f.comma, "separator", "", "the byte that separates columns (default: csv: a comma, in .tsv a tab; edges: spaces and tabs)")
@@ -138,7 +142,7 @@ func (f *loadFlags) addFormat(cmd *cobra.Command, format string) {
 	p.BoolVar(&f.names, "names", false, "edges: vertices have names, not numbers")
 	p.BoolVar(&f.extra, "extra-columns", false, "edges: ignore further columns")
 	p.BoolVar(&f.weights, "weights", false, "edges: a weight follows the two vertices, a number; fn run sssp adds them up")
-	p.BoolVar(&f.empty, "empty-is-zero", false, "load empty and missing fields as zero")
+	p.BoolVar(&f.empty, "empty-is-zero", false, "load empty and missing fields as zero, where no value can be missing: --packed, or --schema with one field")
 	p.Int64Var(&f.skipBad, "skip-bad", 0, "leave out at most this many bad lines, of all files together, -1 for any number; they are counted, and the first ten of a file are shown")
 	p.StringVar(&f.line, "line-bytes", node.Bytes(dataset.DefaultLineBytes).String(), fmt.Sprintf("the longest line, or CSV record of several lines, at most %v", node.Bytes(dataset.MaxLineBytes)))
 }
@@ -209,17 +213,14 @@ func (f *loadFlags) spec(name string) (client.LoadSpec, error) {
 		return spec, err
 	}
 	rows := f.typeList()
-	none := f.headerGiven && !f.header
-	if s != nil || rows != nil { // records have none anyway
-		none = false
-	}
+	none := f.headerGiven && !f.header && s == nil // with a schema there is none anyway
 	spec.DryRun = f.dryRun
-	spec.Options = dataset.Options{Format: dataset.Format(f.format), Schema: s, Types: rows, Header: f.header, EmptyIsZero: f.empty, SkipBad: f.skipBad,
+	spec.Options = dataset.Options{Format: dataset.Format(f.format), Schema: s, Packed: f.packed, Types: rows, Header: f.header, EmptyIsZero: f.empty, SkipBad: f.skipBad,
 		Names: f.names, ExtraColumns: f.extra, Weights: f.weights, Spread: dataset.Spread{Kind: kind, Key: f.key}, NoHeader: none, ColumnTypes: types, Nulls: f.nulls}
 	if f.comma != "" {
 		spec.Options.Comma = f.comma[0]
 	}
-	spec.Format = control.FileOptions{Format: f.format, Schema: s, Types: rows, Header: f.header, Comma: f.comma, EmptyIsZero: f.empty, SkipBad: f.skipBad,
+	spec.Format = control.FileOptions{Format: f.format, Schema: s, Packed: f.packed, Types: rows, Header: f.header, Comma: f.comma, EmptyIsZero: f.empty, SkipBad: f.skipBad,
 		Names: f.names, ExtraColumns: f.extra, Weights: f.weights, NoHeader: none, ColumnTypes: types, Nulls: f.nulls}
 	for _, at := range f.at {
 		n, path, ok := strings.Cut(at, ":")
@@ -471,12 +472,15 @@ cannot be used says why: LOST is gone, because its node came back without it
 not connected, or does not answer. With --json they are in "lost" and in
 "unreachable", by the node's name.`,
 		Example: "  wherry mem stat logs\n  wherry mem stat logs --c", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completing(completeDatasets, 1)}
-	cmd.Flags().BoolVar(&asC, "c", false, "print the C struct of a row, for function writers")
+	cmd.Flags().BoolVar(&asC, "c", false, "print the C struct of a row that is one (--packed), for function writers")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
 			d, err := c.Stat(ctx, args[0])
 			if err != nil {
 				return err
+			}
+			if asC && d.Table.Kind != cluster.Records {
+				return usagef("%s is of kind %v, and only rows that are one value have a C struct: functions read columns by wherry_columns.h (sdk/README.md)", d.Name, d.Table.Kind)
 			}
 			if asC {
 				name := schema.Identifier(d.Name)

@@ -88,18 +88,14 @@ func (g *memGet) write(ctx context.Context, c *client.Client, name string, w io.
 		return err
 	}
 	arrow := g.format == string(batch.Arrow) || g.format == string(batch.Parquet)
-	if _, is := r.Table.Readable(); is && (arrow || r.Table.Kind == cluster.Columns) {
-		format, err := batch.ParseFormat(g.format)
-		if err != nil {
-			return usageError{err}
-		}
-		return r.WriteBatches(ctx, g.options, format, w)
+	if _, is := r.Table.Readable(); is && arrow {
+		return r.WriteBatches(ctx, g.options, batch.Format(g.format), w)
 	}
 	if arrow && r.Table.Kind == cluster.CSR {
 		return r.WriteGraph(ctx, g.options, batch.Format(g.format), w)
 	}
 	if arrow {
-		return usagef("--format %s is for columns, for rows without text and for graphs; %s is of kind %v", g.format, name, r.Table.Kind)
+		return usagef("--format %s is for columns, records and graphs; %s is of kind %v", g.format, name, r.Table.Kind)
 	}
 	if r.Table.Kind == cluster.CSR {
 		return usagef("--format %s is for rows; %s is a graph: use arrow or parquet, or read a window as it is (--element and --window)", g.format, name)

@@ -5,14 +5,12 @@
  * rows that agree in path become one, with the sum of n. */
 #include <stddef.h>
 
-#include "wherry.h"
+#include "wherry_columns.h"
 
-/* A row as `wherry mem stat --c` prints it. */
-struct row {
-    int64_t time;
-    wherry_str_t host, path;
-    uint16_t status;
-    uint32_t bytes;
+/* The parameters, as tally.json has them. */
+struct params {
+    uint16_t least;
+    wherry_column_t path, status;
 };
 
 struct out {
@@ -28,34 +26,47 @@ static struct {
     uint64_t n;
 } table[SLOTS];
 
+static uint32_t used;
 static uint8_t part[WHERRY_PART_BYTES];
+
+static int32_t add(const char *path, uint32_t size)
+{
+    uint32_t h = 2166136261u;
+    for (uint32_t i = 0; i < size; i++)
+        h = (h ^ (uint8_t)path[i]) * 16777619u;
+    uint32_t at = h % SLOTS;
+    while (table[at].n && (table[at].size != size || memcmp(table[at].path, path, size)))
+        at = (at + 1) % SLOTS;
+    if (!table[at].n++) {
+        if (++used == SLOTS)
+            return WHERRY_ERR_LIMIT;
+        table[at].path = path;
+        table[at].size = size;
+    }
+    return WHERRY_OK;
+}
 
 WHERRY_ENTRY(payload, size)
 {
-    if (size < 2)
+    const struct params *in = (const struct params *)payload;
+    if (size < sizeof *in)
         return WHERRY_ERR_ARGUMENT;
-    uint16_t least = *(const uint16_t *)payload; /* the parameters, as tally.json has them */
-    wherry_window_t rows, text;
-    WHERRY_TRY(wherry_window_or_empty(0, &rows)); /* the records; a node may have none */
-    WHERRY_TRY(wherry_window_or_empty(1, &text)); /* their text */
-    const struct row *row = (const struct row *)rows.addr, *end = row + rows.size / sizeof *row;
     memset(table, 0, sizeof table); /* another run may have left its counts */
-    uint32_t used = 0;
-    for (; row < end; row++) {
-        if (row->status < least)
-            continue;
-        const char *path = (const char *)text.addr + row->path.offset;
-        uint32_t h = 2166136261u;
-        for (uint32_t i = 0; i < row->path.size; i++)
-            h = (h ^ (uint8_t)path[i]) * 16777619u;
-        uint32_t at = h % SLOTS;
-        while (table[at].n && (table[at].size != row->path.size || memcmp(table[at].path, path, row->path.size)))
-            at = (at + 1) % SLOTS;
-        if (!table[at].n++) {
-            if (++used == SLOTS)
-                return WHERRY_ERR_LIMIT;
-            table[at].path = path;
-            table[at].size = row->path.size;
+    used = 0;
+    wherry_chunk_t chunk = {0};
+    for (;;) {
+        wherry_cells_t path, status;
+        WHERRY_TRY(wherry_chunk_next(&chunk));
+        if (!chunk.rows)
+            break;
+        WHERRY_TRY(wherry_cells(&chunk, in->path, &path));
+        WHERRY_TRY(wherry_cells(&chunk, in->status, &status));
+        for (uint32_t i = 0; i < chunk.rows; i++) {
+            uint32_t n;
+            if (!wherry_valid(&status, i) || !wherry_valid(&path, i) || wherry_cell_int(&status, i) < in->least)
+                continue;
+            const char *text = wherry_cell_text(&path, i, &n);
+            WHERRY_TRY(add(text, n));
         }
     }
     wherry_rows_t out;

@@ -59,6 +59,15 @@ type Window struct {
 	Help string      `json:"help,omitempty"`
 }
 
+// ColumnsWindow is the name of the first window of a function that reads columns: a dataset has as many windows of parts as it likes, and the
+// function finds all of them.
+const ColumnsWindow = "columns"
+
+// ReadsColumns reports whether the function reads a dataset of columns.
+func (m *Manifest) ReadsColumns() bool {
+	return len(m.Windows) > 0 && m.Windows[0].Name == ColumnsWindow
+}
+
 // Manifest is what an image says about its function. Everything in it is a
 // claim or a wish of its author; an element's own rules always win.
 type Manifest struct {

@@ -25,7 +25,9 @@ func (m *Image) Call() *Call { return m.call }
 
 // Maps reports whether the function finds a dataset's window i in its memory: one that the manifest lists, or any if it lists none
 // (or is of ABI 1, which had all).
-func (c *Call) Maps(i int) bool { return c.ABI < 2 || len(c.Windows) == 0 || i < len(c.Windows) }
+func (c *Call) Maps(i int) bool {
+	return c.ABI < 2 || len(c.Windows) == 0 || i < len(c.Windows) || c.ReadsColumns()
+}
 
 // newCall works it out, of a manifest that is valid.
 func newCall(m *Manifest) (*Call, error) {

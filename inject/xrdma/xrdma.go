@@ -15,6 +15,7 @@
 //	count      rows that match a condition on a column
 //	countby    rows of each value of a column; countbyif: of those that match
 //	sum        number, sum, least, greatest of a column; sumif: of the rows that match
+//	           (count to sumif are names of queries: package invoke)
 //	query      filter, project, group and aggregate columns: see package query
 //	echo       reply with the payload
 //

@@ -160,7 +160,8 @@ typedef struct {
     uint32_t size;
 } wherry_payload_t;
 
-/* A parameter of type "column": where a column lies in a row, and its type. */
+/* A parameter of type "column": where a column lies in a row, and its type. Of
+ * a dataset of columns offset is the column's number: see wherry_columns.h. */
 typedef struct {
     uint32_t offset;
     uint32_t type; /* WHERRY_TYPE_... */

@@ -4,7 +4,17 @@
 #ifndef COLUMNS_H
 #define COLUMNS_H
 
-#include "rows.h"
+#include "wherry.h"
+
+/* Tells the caller's operator what is wrong, and gives up. */
+WHERRY_HELPER int32_t refuse(const char *why)
+{
+    uint32_t n = 0;
+    while (why[n])
+        n++;
+    wherry_log(why, n);
+    return WHERRY_ERR_ARGUMENT;
+}
 
 #define PART_MAGIC 0x31445057u /* "WPD1" */
 

@@ -30,9 +30,9 @@ func Functions() []Function {
 	return []Function{
 		{Name: "chase", Source: "chase.c"},
 		{Name: "closure", Source: "closure.c"},
-		{Name: "count", Source: "count.c"},
-		{Name: "countby", Source: "countby.c"},
-		{Name: "countbyif", Source: "countby.c"},
+		{Name: "count", Source: "asked.c"},
+		{Name: "countby", Source: "asked.c"},
+		{Name: "countbyif", Source: "asked.c"},
 		{Name: "degrees", Source: "degrees.c"},
 		{Name: "dependents", Source: "dependents.c"},
 		{Name: "echo", Source: "echo.c"},
@@ -44,8 +44,8 @@ func Functions() []Function {
 		{Name: "query", Source: "query.c"},
 		{Name: "reach", Source: "closure.c", Defines: map[string]string{"COUNTS": "1"}},
 		{Name: "sssp", Source: "sssp.c"},
-		{Name: "sum", Source: "sum.c"},
-		{Name: "sumif", Source: "sum.c"},
+		{Name: "sum", Source: "asked.c"},
+		{Name: "sumif", Source: "asked.c"},
 		{Name: "topdeg", Source: "topdeg.c"},
 	}
 }

@@ -1,0 +1,163 @@
+/* wherry_columns.h: the columns of a dataset, where the function runs.
+ *
+ * The manifest says that the function reads columns by its first window,
+ * {"name": "columns"}, and has a parameter of type "column" for each one that
+ * it looks at; the caller names a column, or the parameter's default does:
+ *
+ *     typedef struct { wherry_column_t path, status; } params_t;
+ *     ...
+ *     wherry_chunk_t chunk = {0};
+ *     wherry_cells_t path, status;
+ *     for (;;) {
+ *         WHERRY_TRY(wherry_chunk_next(&chunk));
+ *         if (!chunk.rows)
+ *             break;
+ *         WHERRY_TRY(wherry_cells(&chunk, params->path, &path));
+ *         WHERRY_TRY(wherry_cells(&chunk, params->status, &status));
+ *         for (uint32_t i = 0; i < chunk.rows; i++)
+ *             if (wherry_valid(&status, i) && wherry_cell_int(&status, i) >= 500)
+ *                 text = wherry_cell_text(&path, i, &size);
+ *     }
+ *
+ * Nothing is copied: the values are Arrow's, where the node holds them. Only
+ * pages that are read are touched. A shard without rows has no chunk.
+ * docs/columns.md describes the windows that this reads. */
+#ifndef WHERRY_COLUMNS_H
+#define WHERRY_COLUMNS_H
+
+#include "wherry.h"
+
+/* Rows of the shard whose values lie together: at most 1,048,576. */
+typedef struct {
+    uint64_t first; /* the row of this shard's part that is row 0 of the chunk */
+    uint32_t rows;  /* 0: there are no more */
+    /* Where that is; for the functions below. */
+    uint32_t part, next, chunks, columns;
+    const uint8_t *file, *directory, *entry;
+} wherry_chunk_t;
+
+/* A column's values in a chunk. */
+typedef struct {
+    uint32_t type;           /* WHERRY_TYPE_...: a date or a time is an integer, a decimal WHERRY_TYPE_BYTES + 16 */
+    uint32_t width;          /* bytes of a value; 0: bool (bits) or text */
+    const void *values;      /* of fixed width: an array of them, for loops that want one */
+    const uint8_t *validity; /* bits, 1: there is a value; NULL: no value is missing */
+    const uint8_t *text;
+    const uint32_t *offset;  /* of text: where each begins */
+    uint32_t word;           /* bytes of a number into a dictionary, whose words offset has; 0: there is none */
+} wherry_cells_t;
+
+#define WHERRY_PART_MAGIC 0x31445057u /* "WPD1" */
+
+WHERRY_INLINE uint32_t wherry_directory_u32(const uint8_t *at) { return *(const uint32_t *)at; }
+WHERRY_INLINE uint64_t wherry_directory_u64(const uint8_t *at) { return *(const uint64_t *)at; }
+
+/* Opens the next part of the shard, which may have no rows; no directory: there are no more. */
+WHERRY_HELPER int32_t wherry_part_next(wherry_chunk_t *c)
+{
+    wherry_window_t file = {0}, directory;
+    c->chunks = c->next = 0;
+    c->directory = NULL;
+    int32_t st = wherry_window(2 * c->part + 1, &directory);
+    if (st == WHERRY_ERR_NO_WINDOW)
+        return WHERRY_OK;
+    if (st != WHERRY_OK)
+        return st;
+    c->directory = (const uint8_t *)directory.addr;
+    if (directory.size < 32 || wherry_directory_u32(c->directory) != WHERRY_PART_MAGIC)
+        return WHERRY_ERR_ARGUMENT; /* the dataset holds no columns */
+    st = wherry_window(2 * c->part++, &file);
+    if (st != WHERRY_OK && st != WHERRY_ERR_NO_WINDOW)
+        return st;
+    c->file = (const uint8_t *)file.addr;
+    c->columns = wherry_directory_u32(c->directory + 4);
+    c->chunks = wherry_directory_u32(c->directory + 8);
+    return WHERRY_OK;
+}
+
+/* Shows the next rows of the shard. Begin with {0}; rows is 0 behind the last. */
+WHERRY_HELPER int32_t wherry_chunk_next(wherry_chunk_t *c)
+{
+    c->rows = 0;
+    while (c->next == c->chunks) {
+        WHERRY_TRY(wherry_part_next(c));
+        if (!c->directory)
+            return WHERRY_OK;
+    }
+    c->entry = c->directory + 32 + 32 * (uint64_t)c->columns + c->next * (16 + 56 * (uint64_t)c->columns);
+    c->first = wherry_directory_u64(c->entry);
+    c->rows = (uint32_t)wherry_directory_u64(c->entry + 8);
+    c->next++;
+    return WHERRY_OK;
+}
+
+/* The values of a column, named by a parameter. WHERRY_ERR_ARGUMENT: there is
+ * no such column, or each of its values is a list or a struct. */
+WHERRY_HELPER int32_t wherry_cells(const wherry_chunk_t *c, wherry_column_t column, wherry_cells_t *out)
+{
+    static const uint8_t bytes[] = {0, 1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 0, 0};
+    if (column.offset >= c->columns)
+        return WHERRY_ERR_ARGUMENT;
+    const uint8_t *kind = c->directory + 32 + 32 * (uint64_t)column.offset, *entry = c->entry + 16 + 56 * (uint64_t)column.offset;
+    out->type = wherry_directory_u32(kind);
+    if (out->type > WHERRY_TYPE_STR && out->type <= WHERRY_TYPE_BYTES)
+        return WHERRY_ERR_ARGUMENT;
+    out->width = out->type < sizeof bytes ? bytes[out->type] : out->type - WHERRY_TYPE_BYTES;
+    out->word = wherry_directory_u32(kind + 4);
+    out->validity = wherry_directory_u64(entry + 24) ? c->file + wherry_directory_u64(entry) : NULL;
+    out->values = c->file + wherry_directory_u64(entry + 8);
+    out->text = c->file + wherry_directory_u64(out->word ? kind + 24 : entry + 16);
+    out->offset = (const uint32_t *)(out->word ? c->file + wherry_directory_u64(kind + 16) : out->values);
+    return WHERRY_OK;
+}
+
+/* Whether row i has a value. */
+WHERRY_INLINE int wherry_valid(const wherry_cells_t *c, uint32_t i) { return !c->validity || (c->validity[i >> 3] >> (i & 7) & 1); }
+
+/* An integer, a bool (0 or 1), or what a date or time counts; 0 if it is missing or of another type. */
+WHERRY_INLINE int64_t wherry_cell_int(const wherry_cells_t *c, uint32_t i)
+{
+    if (!wherry_valid(c, i))
+        return 0;
+    switch (c->type) {
+    case WHERRY_TYPE_I8: return ((const int8_t *)c->values)[i];
+    case WHERRY_TYPE_I16: return ((const int16_t *)c->values)[i];
+    case WHERRY_TYPE_I32: return ((const int32_t *)c->values)[i];
+    case WHERRY_TYPE_U8: return ((const uint8_t *)c->values)[i];
+    case WHERRY_TYPE_U16: return ((const uint16_t *)c->values)[i];
+    case WHERRY_TYPE_U32: return ((const uint32_t *)c->values)[i];
+    case WHERRY_TYPE_I64:
+    case WHERRY_TYPE_U64: return ((const int64_t *)c->values)[i];
+    case WHERRY_TYPE_BOOL: return ((const uint8_t *)c->values)[i >> 3] >> (i & 7) & 1;
+    }
+    return 0;
+}
+
+/* A number as a 64-bit float; 0 if it is missing or of another type. */
+WHERRY_INLINE double wherry_cell_float(const wherry_cells_t *c, uint32_t i)
+{
+    if (c->type == WHERRY_TYPE_F64)
+        return wherry_valid(c, i) ? ((const double *)c->values)[i] : 0;
+    if (c->type == WHERRY_TYPE_F32)
+        return wherry_valid(c, i) ? ((const float *)c->values)[i] : 0;
+    int64_t v = wherry_cell_int(c, i);
+    return c->type == WHERRY_TYPE_U64 ? (double)(uint64_t)v : (double)v;
+}
+
+/* Text, or the bytes of a value of fixed width; NULL and no bytes if it is missing. */
+WHERRY_INLINE const char *wherry_cell_text(const wherry_cells_t *c, uint32_t i, uint32_t *size)
+{
+    *size = 0;
+    if (!wherry_valid(c, i))
+        return NULL;
+    if (c->type != WHERRY_TYPE_STR) {
+        *size = c->width;
+        return (const char *)c->values + (uint64_t)i * c->width;
+    }
+    if (c->word)
+        i = c->word == 1 ? ((const uint8_t *)c->values)[i] : ((const uint16_t *)c->values)[i];
+    *size = c->offset[i + 1] - c->offset[i];
+    return (const char *)c->text + c->offset[i];
+}
+
+#endif
