@@ -231,25 +231,26 @@ static int32_t scan_chunk(const part_t *part, const chunk_head_t *chunk)
 /* What a worker does with the chunks that are not skipped. */
 typedef struct {
     uint32_t first, end;     /* reads those: its own */
-    uint32_t sampled;        /* not 0: of so many chunks, looks at the first rows of some */
-    uint32_t kept, skipped;  /* how many there were */
+    uint32_t sampled;        /* not 0: looks at some of so many vectors, and reads none */
+    uint32_t kept, skipped;  /* how many chunks there were */
+    uint32_t vectors;        /* of those that were kept */
     uint32_t rows, distinct; /* of a sample: how many were left of it, and about how many groups they have */
 } chunks_t;
 
-/* Counts the groups of a chunk's first rows: bits of q.out, which nothing is in yet, stand for hashes. */
-static int32_t sample(const part_t *part, const chunk_head_t *chunk, chunks_t *count)
+/* Counts the groups of a vector: bits of q.out, which nothing is in yet, stand for hashes. */
+static int32_t sample_vector(const part_t *part, const chunk_head_t *chunk, uint32_t base, chunks_t *count)
 {
     _Static_assert(sizeof q.out >= SAMPLE_BITS / 8, "no room for a sample");
-    uint32_t n = chunk->rows < VECTOR ? (uint32_t)chunk->rows : VECTOR;
+    uint32_t n = (uint32_t)chunk->rows - base < VECTOR ? (uint32_t)chunk->rows - base : VECTOR;
     uint64_t bytes = q.keep->bytes_read;
     const uint16_t *sel = NULL;
     if (q.p->condition != NONE) {
-        WHERRY_TRY(execute(q.filter, q.p->filter, part, chunk, 0, NULL, n));
+        WHERRY_TRY(execute(q.filter, q.p->filter, part, chunk, base, NULL, n));
         n = selected(n);
         sel = q.sel;
     }
     if (n) {
-        WHERRY_TRY(execute(q.rest, q.p->rest, part, chunk, 0, sel, n));
+        WHERRY_TRY(execute(q.rest, q.p->rest, part, chunk, base, sel, n));
         hash_keys(n);
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -259,6 +260,17 @@ static int32_t sample(const part_t *part, const chunk_head_t *chunk, chunks_t *c
     }
     count->rows += n;
     q.keep->bytes_read = bytes;
+    return WHERRY_OK;
+}
+
+/* Looks at those vectors of a chunk that are in the sample: as far apart as can be. */
+static int32_t sample(const part_t *part, const chunk_head_t *chunk, chunks_t *count)
+{
+    for (uint32_t base = 0; base < chunk->rows; base += VECTOR) {
+        uint64_t v = (uint64_t)(count->vectors + base / VECTOR) * SAMPLE_VECTORS;
+        if (v / count->sampled != (v + SAMPLE_VECTORS) / count->sampled)
+            WHERRY_TRY(sample_vector(part, chunk, base, count));
+    }
     return WHERRY_OK;
 }
 
@@ -294,8 +306,9 @@ static int32_t chunks(chunks_t *c)
             }
             uint32_t n = c->kept++;
             int own = n >= c->first && n < c->end;
-            if (c->sampled && (uint64_t)n * SAMPLE_VECTORS / c->sampled != (uint64_t)(n + 1) * SAMPLE_VECTORS / c->sampled)
+            if (c->sampled)
                 WHERRY_TRY(sample(&part, chunk, c));
+            c->vectors += ((uint32_t)chunk->rows + VECTOR - 1) / VECTOR;
             if (own || (q.split && !c->sampled))
                 WHERRY_TRY(read_chunk(&part, chunk, own));
         }
@@ -304,11 +317,11 @@ static int32_t chunks(chunks_t *c)
 
 /* Whether the rows have so many groups that each worker had better read all rows for its own groups: a row costs a few nanoseconds then, and a group that two
  * workers know about a microsecond. All workers of an element find the same. */
-static int32_t many_groups(uint32_t kept, uint32_t *many)
+static int32_t many_groups(uint32_t vectors, uint32_t *many)
 {
-    chunks_t c = {.sampled = kept};
+    chunks_t c = {.sampled = vectors};
     *many = 0;
-    if (!q.p->keys || q.p->rows || kept < SAMPLE_VECTORS)
+    if (!q.p->keys || q.p->rows || vectors < SAMPLE_VECTORS)
         return WHERRY_OK;
     memset(q.out, 0, SAMPLE_BITS / 8);
     WHERRY_TRY(chunks(&c));
@@ -326,7 +339,7 @@ static int32_t scan(void)
         WHERRY_TRY(chunks(&all));
         own.first = (uint32_t)((uint64_t)all.kept * self / workers);
         own.end = (uint32_t)((uint64_t)all.kept * (self + 1) / workers);
-        WHERRY_TRY(many_groups(all.kept, &many));
+        WHERRY_TRY(many_groups(all.vectors, &many));
         q.split = many ? workers : 0;
     }
     WHERRY_TRY(chunks(&own));
