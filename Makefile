@@ -32,12 +32,16 @@ FAULT_CALLS  ?= 10000
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## build bin/wherry, without cgo
-	$(GO) build -trimpath -o bin/wherry ./cmd/wherry
-	$(GO) build -trimpath -o bin/wherry-llvm ./cmd/wherry-llvm
+# Released without symbol table and DWARF, a third of the file: traces of panics and profiles find their names without.
+RELEASE     = $(GO) build -trimpath -ldflags='-s -w'
+
+build: ## build bin/wherry, without cgo, and print its size
+	$(RELEASE) -o bin/wherry ./cmd/wherry
+	$(RELEASE) -o bin/wherry-llvm ./cmd/wherry-llvm
+	@echo "binary_mb $$(($$(wc -c <bin/wherry) / 1000000))"
 
 mixed: build ## build it for arm64 and riscv64 too, for wherry demo --mixed
-	for arch in amd64 arm64 riscv64; do GOARCH=$$arch $(GO) build -trimpath -o bin/wherry-$$arch ./cmd/wherry || exit 1; done
+	for arch in amd64 arm64 riscv64; do GOARCH=$$arch $(RELEASE) -o bin/wherry-$$arch ./cmd/wherry || exit 1; done
 	GOARCH=arm64 $(GO) build -trimpath -o bin/wherry-llvm-arm64 ./cmd/wherry-llvm
 	libraries=$$(scripts/folder-tools.sh arm64) && ln -sfn "$$libraries" bin/libraries-arm64 || echo "mixed: without libLLVM for arm64; no bitcode is compiled there"
 
