@@ -263,13 +263,14 @@ func random(mem []byte, n int, rng *rand.Rand) samples {
 	return s
 }
 
-// walks writes page by page at places that have left since the last walk there, each of which is reached again after all others. It keeps the times of
-// the misses that bring 64 KiB: the fifth of a walk whose misses brought 1, 2, 4, 8 and 16 pages. Where a page was there still, runs are other ones.
+// walks writes page by page at places that have left since the last walk there, each of which is reached again after all others. Of the last round it keeps
+// the times of the misses that bring 64 KiB: the fifth of a walk whose misses brought 1, 2, 4, 8 and 16 pages. Where a page was there still, runs are other
+// ones; and in the first rounds what leaves is what was used at random before, page by page.
 func walks(mem []byte, rounds int) samples {
 	const length, area = 1 + 2 + 4 + 8 + 16, 32
 	const runs = 1<<0 | 1<<1 | 1<<3 | 1<<7 | 1<<15 // the first page of each
 	areas := len(mem) / excache.PageBytes / area
-	s := make(samples, 0, rounds*areas)
+	s := make(samples, 0, areas)
 	for walk := range rounds * areas {
 		missed, last := 0, time.Duration(0)
 		for at := range length {
@@ -278,7 +279,7 @@ func walks(mem []byte, rounds int) samples {
 				last = d
 			}
 		}
-		if missed == runs {
+		if missed == runs && walk >= (rounds-1)*areas {
 			s = append(s, float64(last))
 		}
 	}

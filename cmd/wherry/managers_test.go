@@ -200,6 +200,16 @@ func (g *managed) create(c *client.Client, name string, size uint64) (r *pool.Re
 	return r
 }
 
+// destroys destroys regions that managers placed.
+func (g *managed) destroys(c *client.Client, names ...string) {
+	g.Helper()
+	for _, name := range names {
+		if err := c.Pool().DestroyRegion(g.Context(), pool.Manager, name); err != nil {
+			g.Error(err)
+		}
+	}
+}
+
 // goesOn says that a region can be read and written everywhere.
 func (g *managed) goesOn(when string, r *pool.Region) {
 	g.Helper()
@@ -310,8 +320,7 @@ func TestManagers(t *testing.T) {
 	c := g.connect("c0")
 	g.has(c, "c0", "c1")
 	p, ctx := c.Pool(), t.Context()
-	create := func(name string, size uint64) *pool.Region { return g.create(c, name, size) }
-	goesOn := g.goesOn
+	create, goesOn := func(name string, size uint64) *pool.Region { return g.create(c, name, size) }, g.goesOn
 	work := create("work", 256<<20)
 	if i := work.Info(); !slices.Equal(slices.Sorted(slices.Values(i.Placed)), []string{"c0", "c1"}) {
 		t.Fatalf("placed at %v, and both components are empty", i.Placed)
@@ -366,11 +375,7 @@ func TestManagers(t *testing.T) {
 	}
 	g.says("lost with what they held: c1", "pool", "stat", "work")
 	g.says("lost: c1", "top", "--once")
-	for _, name := range []string{"work", "two", "back", "new"} {
-		if err := p.DestroyRegion(ctx, pool.Manager, name); err != nil {
-			t.Error(err)
-		}
-	}
+	g.destroys(c, "work", "two", "back", "new")
 	for _, comp := range g.has(c, "c0", "c2").Components {
 		if comp.Placed != 0 {
 			t.Errorf("%s has %d bytes of regions that were destroyed", comp.Name, comp.Placed)
