@@ -22,7 +22,7 @@ func python(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(cache, "wherry-test", "python-arrow-26.0.1", "bin", "python")
+	path := filepath.Join(cache, "wherry-test", "python-tables-1", "bin", "python")
 	if _, err := os.Stat(path); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatalf("there is no Python with pyarrow: %v: run scripts/test-tools.sh", err)

@@ -12,7 +12,7 @@ headers=libc6-dev
 libraries=(libllvm22 libllvm19 libjemalloc2 python3-numpy)
 
 # The Pythons of the tests, which look for them there: one with Numba, for sdk/python (60 MB to fetch, 300 MB on disk), and one with
-# pyarrow and DuckDB, which read what wherry writes (80 and 260 MB). Some twenty seconds each, once.
+# pyarrow and DuckDB, which read what wherry writes, and Polars, which bench load is compared with (130 and 440 MB). Some twenty seconds each, once. A folder whose packages change gets another name.
 python_with() {
 	local venv="${XDG_CACHE_HOME:-$HOME/.cache}/wherry-test/$1" part log
 	shift
@@ -33,7 +33,7 @@ python_with() {
 }
 pythons() {
 	python_with python-numba-0.68.1 numba==0.68.1 llvmlite==0.50.0 &&
-		python_with python-arrow-26.0.1 pyarrow==26.0.1 duckdb==2.0.0
+		python_with python-tables-1 pyarrow==26.0.1 duckdb==2.0.0 polars==2.1.0
 }
 
 # A QEMU that is a client of vfio-user, and a kernel, in a folder of their own: 150 MB to fetch, 190 on disk, some fifteen seconds, once. The guest is amd64's.
