@@ -40,7 +40,7 @@ func (f arrowFormat) start(ctx context.Context, in Input, phase Phase) (*arrowRe
 	if err != nil {
 		return nil, err
 	}
-	r := &arrowReader{in: in, pass: pass, most: uint64(f.o.MemoryBytes) / 2}
+	r := &arrowReader{in: in, pass: pass, most: uint64(f.o.MemoryBytes) / 2, chunkRows: part.ChunkRows}
 	if r.stream, err = part.NewStream(pass.tracked, r.most); err != nil {
 		pass.stream.Close()
 		return nil, fmt.Errorf("%w: %s: %w", ErrInput, in.Name(), err)
@@ -51,14 +51,15 @@ func (f arrowFormat) start(ctx context.Context, in Input, phase Phase) (*arrowRe
 
 // arrowReader reads the batches of a file, cut into chunks.
 type arrowReader struct {
-	in     Input
-	pass   *reading
-	stream *part.Stream
-	schema column.Schema
-	batch  []arrow.Array
-	from   int // rows of it that are done
-	n      int // batches
-	most   uint64
+	in        Input
+	pass      *reading
+	stream    *part.Stream
+	schema    column.Schema
+	batch     []arrow.Array
+	from      int // rows of it that are done
+	n         int // batches
+	most      uint64
+	chunkRows int // the most that are handed out at once
 }
 
 func (r *arrowReader) Columns() column.Schema { return r.schema }
@@ -80,7 +81,7 @@ func (r *arrowReader) Next(context.Context) ([]arrow.Array, error) {
 		r.batch, r.from = columns, 0
 	}
 	rows := r.batch[0].Len()
-	to := min(rows, r.from+part.ChunkRows)
+	to := min(rows, r.from+r.chunkRows)
 	out, err := part.Rows(r.batch, r.from, to, r.most)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: record batch %d: %w", ErrInput, r.in.Name(), r.n-1, err)
@@ -91,6 +92,9 @@ func (r *arrowReader) Next(context.Context) ([]arrow.Array, error) {
 	}
 	return out, nil
 }
+
+// where is the batch that was read from last.
+func (r *arrowReader) where() string { return fmt.Sprintf("record batch %d", r.n-1) }
 
 func (r *arrowReader) Place() (done, total int64) { return r.pass.stream.Done(), r.in.Size() }
 

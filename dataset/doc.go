@@ -1,5 +1,5 @@
 // Package dataset turns files into the windows of shards: columns (CSV, NDJSON, Parquet, Arrow), records (raw, CSV,
-// NDJSON) and graphs (edge lists, or a CSR that is in memory already).
+// NDJSON) and graphs (edge lists as text or columns, or a CSR that is in memory already).
 //
 // # Model
 //

@@ -16,6 +16,7 @@ const (
 
 // edgeReader reads an edge list once.
 type edgeReader struct {
+	stream Stream // that close closes
 	lines  *lineReader
 	o      *Options
 	names  *nameTable // nil if vertices have numbers
@@ -97,6 +98,11 @@ func newEdgeReader(lines *lineReader, o *Options, table *nameTable, memory func(
 	}
 	return r, r.edgesLine()
 }
+
+// declared is the number of vertices in the header.
+func (r *edgeReader) declared() uint64 { return r.vertices }
+
+func (r *edgeReader) close() { r.stream.Close() }
 
 // edgesLine reads the line between vertices and edges.
 func (r *edgeReader) edgesLine() error {

@@ -27,6 +27,8 @@ type graphScan struct {
 	degree [2][]uint64 // by vertex: out, in; later where its next target goes
 	edges  uint64
 	bad    BadLines
+	format Format   // of the file, where it is not text
+	chunks *Options // how that is read
 }
 
 func scanEdges(ctx context.Context, in Input, o *Options) (*Plan, error) {
@@ -103,20 +105,15 @@ func (g *graphScan) checkMemory(vertices uint64, names *nameTable) error {
 
 // pass reads all edges once. It returns how many vertices a header declares.
 func (g *graphScan) pass(ctx context.Context, phase Phase, before, total int64, bad *BadLines, each func(edge) error) (uint64, error) {
-	reading, err := read(ctx, g.in, g.o, phase, before, total)
-	if err != nil {
-		return 0, err
-	}
-	defer reading.stream.Close()
-	lines := newLineReader(g.in.Name(), reading.tracked, g.o.LineBytes)
-	r, err := newEdgeReader(lines, g.o, &g.names, func(t *nameTable) error { return g.checkMemory(uint64(len(t.names)), t) })
+	r, err := g.open(ctx, phase, before, total)
 	if err != nil {
 		return 0, failed(g.in, err)
 	}
+	defer r.close()
 	for {
 		e, err := r.next()
 		if err == io.EOF {
-			return r.vertices, nil
+			return r.declared(), nil
 		}
 		line := (*LineError)(nil)
 		if errors.As(err, &line) && !errors.Is(err, ErrInput) {
@@ -132,6 +129,41 @@ func (g *graphScan) pass(ctx context.Context, phase Phase, before, total int64, 
 			return 0, err
 		}
 	}
+}
+
+// open begins a pass. What the file is like shows at its first bytes.
+func (g *graphScan) open(ctx context.Context, phase Phase, before, total int64) (edgeStream, error) {
+	fits := func(t *nameTable) error { return g.checkMemory(uint64(len(t.names)), t) }
+	if g.format == "" {
+		reading, err := read(ctx, g.in, g.o, phase, before, total)
+		if err != nil {
+			return nil, err
+		}
+		lines := newLineReader(g.in.Name(), reading.tracked, g.o.LineBytes)
+		f, columns := columnsFormat(lines.head(columnsHead))
+		if !columns {
+			r, err := newEdgeReader(lines, g.o, &g.names, fits)
+			if err != nil {
+				reading.stream.Close()
+				return nil, err
+			}
+			r.stream = reading.stream
+			return r, nil
+		}
+		reading.stream.Close()
+		g.readChunks(f)
+	}
+	o := *g.chunks
+	o.Progress = func(_ Phase, done, _ int64) { g.o.Progress(phase, before+done, total) }
+	return openEdgeColumns(ctx, g.in, g.format, &o, &g.names, fits)
+}
+
+// readChunks notes that the file has columns. A quarter of the memory is for the chunk that is read of them.
+func (g *graphScan) readChunks(f Format) {
+	graph, chunks := *g.o, *g.o
+	chunks.MemoryBytes /= 2 // a chunk has half of it
+	graph.MemoryBytes -= chunks.MemoryBytes / 2
+	g.format, g.o, g.chunks = f, &graph, &chunks
 }
 
 // startTargets turns degrees into the place of each vertex's first target in

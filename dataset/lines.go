@@ -87,6 +87,13 @@ func newLineReader(file string, r io.Reader, max int) *lineReader {
 	return l
 }
 
+// head is what the input begins with, at most n bytes, before a line is handed out.
+func (l *lineReader) head(n int) []byte {
+	for l.end-l.at < n && l.fill() {
+	}
+	return l.buf[l.at:min(l.end, l.at+n)]
+}
+
 // lineStep is the most that is read at once: what is split into fields then is still in the processor's cache.
 const lineStep = 256 << 10
 

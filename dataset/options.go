@@ -50,7 +50,7 @@ const (
 	CSV Format = "csv"
 	// NDJSON is a JSON object per line.
 	NDJSON Format = "ndjson"
-	// Edges is an edge per line: two vertices.
+	// Edges is a graph: text with an edge per line, two vertices, or a Parquet or Arrow file with their columns or lists.
 	Edges Format = "edges"
 	// Parquet is Apache Parquet; it says itself which columns it has. It is loaded as columns.
 	Parquet Format = "parquet"
@@ -238,7 +238,11 @@ func (o *Options) checkApplies() error {
 		{o.ExtraColumns, "columns that are ignored (--extra-columns)", []Format{Edges}},
 	} {
 		if given.is && !slices.Contains(given.of, o.Format) {
-			return fmt.Errorf("%w: %s: only for the format %s, this is %s", ErrOptions, given.what, orList(given.of), o.Format)
+			mend := ""
+			if given.of[0] == Edges && (o.Format == Parquet || o.Format == Arrow) {
+				mend = ": --format edges makes a graph of its columns"
+			}
+			return fmt.Errorf("%w: %s: only for the format %s, this is %s%s", ErrOptions, given.what, orList(given.of), o.Format, mend)
 		}
 	}
 	return nil

@@ -68,7 +68,7 @@ func (f parquetFormat) start(in Input) (r *parquetReader, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: it is no Parquet file, or is cut off: %w", ErrInput, in.Name(), err)
 	}
-	r = &parquetReader{name: in.Name(), stream: s, at: at, file: file, most: uint64(f.o.MemoryBytes) / 2, progress: func(done int64) { f.o.Progress(PhaseFill, done, size) }, size: size}
+	r = &parquetReader{name: in.Name(), stream: s, at: at, file: file, most: uint64(f.o.MemoryBytes) / 2, chunkRows: part.ChunkRows, progress: func(done int64) { f.o.Progress(PhaseFill, done, size) }, size: size}
 	if err := r.columns(); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrInput, in.Name(), err)
 	}
@@ -89,18 +89,19 @@ func randomAccess(in Input, s Stream) (io.ReaderAt, int64, bool) {
 
 // parquetReader reads a file row group by row group, all columns in step.
 type parquetReader struct {
-	name     string
-	file     *parquet.File
-	schema   column.Schema
-	shapes   []*shape          // by column
-	leaves   []*parquet.Column // of all columns, in their order
-	progress func(done int64)
-	size     int64
-	width    int    // bytes of a row, without its text
-	taken    uint64 // by the chunk that is read
-	most     uint64 // that may be taken
-	stream   Stream
-	at       io.ReaderAt
+	name      string
+	file      *parquet.File
+	schema    column.Schema
+	shapes    []*shape          // by column
+	leaves    []*parquet.Column // of all columns, in their order
+	progress  func(done int64)
+	size      int64
+	width     int    // bytes of a row, without its text
+	taken     uint64 // by the chunk that is read
+	most      uint64 // that may be taken
+	chunkRows int    // the most that are read at once
+	stream    Stream
+	at        io.ReaderAt
 
 	group int // that is read
 	left  int64
@@ -112,6 +113,9 @@ func (r *parquetReader) Columns() column.Schema { return r.schema }
 
 // Place counts rows.
 func (r *parquetReader) Place() (done, total int64) { return r.done, r.file.NumRows() }
+
+// where is the row group that was read from last.
+func (r *parquetReader) where() string { return fmt.Sprintf("row group %d", r.group-1) }
 
 // Close ends the reading.
 func (r *parquetReader) Close() {
@@ -175,7 +179,7 @@ func (r *parquetReader) Next(ctx context.Context) (columns []arrow.Array, err er
 			r.pages = append(r.pages, &pageReader{pages: chunks[leaf.Index()].Pages(), buf: make([]parquet.Value, 0, pageValues)})
 		}
 	}
-	n := int(min(r.left, part.ChunkRows, int64(max(maxChunkBytes/r.width, 1))))
+	n := int(min(r.left, int64(r.chunkRows), int64(max(maxChunkBytes/r.width, 1))))
 	if err := r.take(uint64(n * r.width)); err != nil {
 		return nil, err
 	}
@@ -201,7 +205,7 @@ func (r *parquetReader) Next(ctx context.Context) (columns []arrow.Array, err er
 // take counts bytes before there is memory for them: a few bytes of a file can stand for any number of values.
 func (r *parquetReader) take(n uint64) error {
 	if r.taken += n; r.taken > r.most {
-		return fmt.Errorf("%w: %d rows of it take more than %d MiB: write the file again with fewer columns, or less text in a value", ErrTooLarge, part.ChunkRows, r.most>>20)
+		return fmt.Errorf("%w: %d rows of it take more than %d MiB: write the file again with fewer columns, or less text in a value", ErrTooLarge, r.chunkRows, r.most>>20)
 	}
 	return nil
 }

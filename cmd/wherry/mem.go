@@ -101,12 +101,15 @@ nothing is inferred: name:type,name:type,… with the types i8…i64, u8…u64, 
 bool, str and bytesN; without --header those of a csv file in this order. One column
 of fixed width, as in row:u64, can be followed by chase; --packed makes a C struct
 of each row, for functions that read such rows. raw are such structs as they lie in
-memory, edges is a graph, loaded as compressed sparse rows in both directions.`,
+memory, edges is a graph, loaded as compressed sparse rows in both directions: a text
+with an edge per line, or with --format edges a parquet or arrow file that has columns
+src and dst (or two others first), or a list of targets for each vertex.`,
 		Example: `  wherry mem load logs 'logs/*.csv.zst' --types 'status:u16,when:timestamp[ms]' --null NA
   wherry mem load logs --at 'a:logs/*.csv' --at b:/var/log/b.csv --dry-run
   wherry mem load people people.csv --header --schema name:str,age:u8
   wherry mem load logs --at a:/var/log/a.csv --at b:/var/log/b.csv --schema time:i64,level:str,status:u16
   wherry mem load web edges.txt --format edges --nodes a,b,c,d
+  wherry mem load web edges.parquet --format edges --weights
   wherry mem load orders orders.parquet
   zcat big.csv.gz | wherry mem load big - --format csv --schema id:u64,v:f64 --key id`,
 		Args: cobra.MinimumNArgs(1),
@@ -141,7 +144,7 @@ func (f *loadFlags) addFormat(cmd *cobra.Command, format string) {
 	p.StringVar(&f.key, "key", "", "the column whose hash says which node a row goes to: equal keys lie on one node, and a query with 'COLUMN == …' asks that one only")
 	p.BoolVar(&f.names, "names", false, "edges: vertices have names, not numbers")
 	p.BoolVar(&f.extra, "extra-columns", false, "edges: ignore further columns")
-	p.BoolVar(&f.weights, "weights", false, "edges: a weight follows the two vertices, a number; fn run sssp adds them up")
+	p.BoolVar(&f.weights, "weights", false, "edges: a weight follows the two vertices, a number (parquet, arrow: in the column weight, or the first other one); fn run sssp adds them up")
 	p.BoolVar(&f.empty, "empty-is-zero", false, "load empty and missing fields as zero, where no value can be missing: --packed, or --schema with one field")
 	p.Int64Var(&f.skipBad, "skip-bad", 0, "leave out at most this many bad lines, of all files together, -1 for any number; they are counted, and the first ten of a file are shown")
 	p.StringVar(&f.line, "line-bytes", node.Bytes(dataset.DefaultLineBytes).String(), fmt.Sprintf("the longest line, or CSV record of several lines, at most %v", node.Bytes(dataset.MaxLineBytes)))
