@@ -235,7 +235,9 @@ func (f *faulted) touch(mem []byte, spec *role) error {
 	}
 	rng := rand.New(rand.NewPCG(spec.Seed, 3))
 	f.Misses[0] = random(mem, spec.Rounds, rng)
-	f.Misses[1] = walks(mem, 3)
+	if f.Misses[1] = walks(mem, 3); len(f.Misses[1]) == 0 {
+		return errors.New("no walk had misses of 1, 2, 4, 8 and 16 pages: there is no time of 64 KiB")
+	}
 	sum, start := uint64(0), time.Now()
 	for pass := range 2 {
 		if pass == 1 {

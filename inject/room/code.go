@@ -33,6 +33,22 @@ func NewCode(engine string, programs int, bytes uint64) *Code {
 func (c *Code) Admit(principal string, bytes uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.admit(principal, bytes)
+}
+
+// Change charges a principal other bytes for a program than was. Nobody can take what the program had meanwhile; after an error it still has that.
+func (c *Code) Change(principal string, was, bytes uint64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.add(principal, loaded{-1, -was})
+	err := c.admit(principal, bytes)
+	if err != nil {
+		c.add(principal, loaded{1, was})
+	}
+	return err
+}
+
+func (c *Code) admit(principal string, bytes uint64) error {
 	own := c.by[principal]
 	if err := c.room(own, loaded{share.Of(c.most.programs), share.Of(c.most.bytes)}, bytes, fmt.Sprintf(" for %q", principal), abi.ErrShareBusy); err != nil {
 		return err

@@ -34,6 +34,16 @@ func TestCode(t *testing.T) {
 	}
 	c.Drop("bob", 250)
 	c.Drop("bob", 1)
+	admit("ada", 500, nil, "")
+	if err := c.Change("ada", 500, 751); !errors.Is(err, abi.ErrShareBusy) {
+		t.Errorf("500 bytes become 751: %v", err)
+	}
+	admit("bob", 501, abi.ErrEngineBusy, "takes 500 bytes")
+	if err := c.Change("ada", 500, 750); err != nil {
+		t.Errorf("500 bytes become 750: %v", err)
+	}
+	admit("bob", 251, abi.ErrEngineBusy, "the code of 1 programs for all takes 750 bytes")
+	c.Drop("ada", 750)
 	if programs, bytes := c.Usage(); programs != 0 || bytes != 0 || len(c.by) != 0 {
 		t.Errorf("%d programs and %d bytes of %d principals are left", programs, bytes, len(c.by))
 	}

@@ -301,6 +301,61 @@ func TestMachineCodeIsChargedWhole(t *testing.T) {
 	}
 }
 
+// executable is how much anonymous memory of this process is executable.
+func executable(t *testing.T) (bytes int64) {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(maps)) {
+		var from, to uint64
+		if f := strings.Fields(line); len(f) == 5 && f[1][2] == 'x' { // five: no file, and no name
+			if _, err := fmt.Sscanf(f[0], "%x-%x", &from, &to); err != nil {
+				t.Fatal(line, err)
+			}
+			bytes += int64(to - from)
+		}
+	}
+	return bytes
+}
+
+// TestMachineCodeOfAllIsBounded: however many principals there are, each below its share, the machine code of all of them together is no more than CodeBytes,
+// as it is charged and as the process has it.
+func TestMachineCodeOfAllIsBounded(t *testing.T) {
+	const most, principals, aside = 24 << 20, 16, 16 << 10 // aside: whole pages, and how a function is entered
+	e := newEngine(t, Config{CodeBytes: most, Compiler: compilerThat("well"), CompileTime: time.Minute})
+	before := executable(t) + 1
+	for now := int64(0); now != before; time.Sleep(10 * time.Millisecond) { // code of other tests goes with its finalizer
+		runtime.GC()
+		before, now = executable(t), before
+	}
+	taken, refused := 0, 0
+	for i := range principals {
+		wasm := converting(8, 1500+i)
+		p, err := e.Compile(t.Context(), sha256.Sum256(wasm), 1, wasm, abi.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		if err := bind(t, p, fmt.Sprint("principal", i)).Prepare(t.Context()); err == nil {
+			taken++
+		} else if refused++; !errors.Is(err, abi.ErrEngineBusy) || errors.Is(err, abi.ErrShareBusy) || !strings.Contains(err.Error(), "for all") {
+			t.Fatalf("principal %d: %v", i, err)
+		}
+		charged := e.Stats().CodeBytes
+		if has := executable(t) - before; charged > most || has > int64(charged)+int64(taken)*aside {
+			t.Fatalf("with %d functions %d bytes are charged, of %d, and the process has %d", taken, charged, most, has)
+		}
+	}
+	if taken < 4 || refused < 4 {
+		t.Errorf("%d functions were taken and %d refused: this test proves nothing", taken, refused)
+	}
+	if has := executable(t) - before; has < most/2 {
+		t.Errorf("the process has %d bytes of machine code: this test proves nothing", has)
+	}
+}
+
 // TestNothingCompiledInVain: where machine code finds no room, that is said before it is made if its module alone is more than the room, and else
 // once it was made for the first time; it is not made again for the same answer.
 func TestNothingCompiledInVain(t *testing.T) {

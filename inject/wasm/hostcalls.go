@@ -214,8 +214,22 @@ func (in *Instance) enlarge(n uint64) bool {
 	in.allow()
 	if had > 0 && in.memory.Huge(end, in.written()) { // what a function asks for in addition it is about to use
 		in.huge = true
+		in.touch(end, in.written())
 	}
 	return true
+}
+
+// touch makes [from, to), which may be on huge pages, resident. The first store to a huge page takes up to a millisecond, a thousand times what its fuel stands for: a
+// slice could make five hundred of them. Here there is a look before each. Where the kernel cannot do it the pages are small ones.
+func (in *Instance) touch(from, to uint64) {
+	for ; from < to; from += linear.HugeBytes {
+		end := min(from+linear.HugeBytes, to)
+		_ = in.copies(int(end - from))
+		if in.memory.Touch(from, end) != nil {
+			_ = in.memory.Small(from, to) // an error: there are no huge ones
+			return
+		}
+	}
 }
 
 // written is where the memory ends that the function may write to.

@@ -60,16 +60,18 @@ type bill struct {
 	known     uint64 // what the code took that was made and found no room; 0: it is not known
 }
 
-// set replaces what is charged; 0: nothing is any more.
-func (b *bill) set(bytes uint64) error {
-	if b.bytes > 0 {
-		b.machine.Drop(b.principal, b.bytes)
-	}
-	b.bytes = 0
-	if bytes == 0 {
+// set replaces what is charged; 0: nothing is any more. After an error it is what it was.
+func (b *bill) set(bytes uint64) (err error) {
+	switch {
+	case b.bytes == 0 && bytes == 0:
 		return nil
+	case bytes == 0:
+		b.machine.Drop(b.principal, b.bytes)
+	case b.bytes == 0:
+		err = b.machine.Admit(b.principal, bytes)
+	default:
+		err = b.machine.Change(b.principal, b.bytes, bytes)
 	}
-	err := b.machine.Admit(b.principal, bytes)
 	if err == nil {
 		b.bytes = bytes
 	}

@@ -110,18 +110,21 @@ func TestScratchShort(t *testing.T) {
 	bobs.Release()
 }
 
-// TestScratchHuge: scratch that is asked for in addition may be on huge pages, what is asked for at first is not, and what one invocation has had does
+// TestScratchHuge: scratch that is asked for in addition may be on huge pages, which are there before the function touches them: the first store to one takes as
+// long as a thousand others, so the host is asked between them. What is asked for at first is not, and what one invocation has had does
 // not become the next one's, which would then take more than it is charged.
 func TestScratchHuge(t *testing.T) {
 	e := newEngine(t, Config{Ceilings: roomyScratch})
 	b := bind(t, compile(t, e, "lab", roomyScratch), "alice")
 	in := acquire(t, b)
 	from := b.layout.scratch
-	asks := func(bytes uint64) {
+	asks := func(bytes uint64) (looks int64) {
 		t.Helper()
-		if !wants(t, in, bytes, &fakeHost{}) {
+		h := &fakeHost{}
+		if !wants(t, in, bytes, h) {
 			t.Fatalf("no scratch of %d bytes", bytes)
 		}
+		return h.ticks.Load()
 	}
 	touched := func(at uint64, most int) {
 		t.Helper()
@@ -132,11 +135,13 @@ func TestScratchHuge(t *testing.T) {
 	}
 	asks(64 << 20)
 	touched(32<<20, 64<<10)
-	asks(128 << 20)
+	looks := asks(128 << 20)
 	if _, err := os.Stat("/sys/kernel/mm/transparent_hugepage"); err == nil && !in.huge {
 		t.Error("scratch asked for in addition is not advised to have huge pages")
 	}
-	in.mem[from+100<<20] = 1
+	if n := resident(t, in.mem[from+64<<20:from+128<<20]); in.huge && (n < 64<<20 || looks < 32) {
+		t.Errorf("of 64 MiB that may be on huge pages %d bytes are there beforehand, and the host was asked %d times meanwhile", n, looks)
+	}
 	for _, r := range []struct{ from, to uint64 }{{0, 64 << 20}, {128 << 20, 512 << 20}} {
 		if n := resident(t, in.mem[from+r.from:from+r.to]); n > 64<<10 {
 			t.Errorf("%d bytes are resident between %d and %d of scratch", n, r.from, r.to)
@@ -150,6 +155,12 @@ func TestScratchHuge(t *testing.T) {
 	}
 	asks(100<<20 + 64<<10)
 	touched(100<<20, 64<<10)
+	if st, err := again.Run(&Run{Payload: order{op: 46, x: 400 << 20}.payload(), Host: &fakeHost{stop: func() error { return errEnough }}}); !errors.Is(err, errEnough) {
+		t.Errorf("stopped while it gets 300 MiB in addition: %d, %v", st, err)
+	}
+	if n := resident(t, again.mem[from+104<<20:from+400<<20]); n > 8<<20 {
+		t.Errorf("%d bytes became resident after that", n)
+	}
 }
 
 // TestScratchNotAsked: whatever a function does to the scratch that it has not asked for, none of it becomes resident.
