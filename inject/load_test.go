@@ -722,13 +722,13 @@ func TestReplacedWhileBinding(t *testing.T) {
 // TestReadyWhileBinding: a form that becomes ready just as another is bound to windows is what the next run takes.
 func TestReadyWhileBinding(t *testing.T) {
 	e := newScripted()
-	s := newStage(t, e)
-	binds := 0
+	binds, stages := 0, make(chan *stage, 1)
 	e.bind = func(form string) error {
 		if form != "llvm-bitcode" {
 			return nil
 		}
 		if binds++; binds == 2 { // by auto, as it is ready; wasm is better, and is made beside it
+			s := <-stages
 			for end := time.Now().Add(patience); s.node.rt.Loading() > 1; time.Sleep(time.Millisecond) {
 				if time.Now().After(end) {
 					return errors.New("wasm was not made")
@@ -737,6 +737,8 @@ func TestReadyWhileBinding(t *testing.T) {
 		}
 		return nil
 	}
+	s := newStage(t, e)
+	stages <- s
 	img := signed(t, inForms(t, "ready", 4, image.Wasm, image.LLVMBitcode), s.key)
 	for i, c := range []struct {
 		wish forms.Wish
