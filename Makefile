@@ -27,7 +27,7 @@ FAULT_CALLS  ?= 10000
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build mixed test tools vet unit race outside peers ioforward memory bench bench-peers bench-memory profile soak generate
+.PHONY: help build mixed test prepare tools vet unit race outside peers ioforward memory bench bench-peers bench-memory profile soak generate
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,8 +45,15 @@ mixed: build ## build it for arm64 and riscv64 too, for wherry demo --mixed
 	GOARCH=arm64 $(GO) build -trimpath -o bin/wherry-llvm-arm64 ./cmd/wherry-llvm
 	libraries=$$(scripts/folder-tools.sh arm64) && ln -sfn "$$libraries" bin/libraries-arm64 || echo "mixed: without libLLVM for arm64; no bitcode is compiled there"
 
-test: tools vet unit race outside peers ioforward memory ## the gate: everything a change must pass (what CI runs)
+test: prepare unit race outside peers ioforward memory ## the gate: everything a change must pass (what CI runs)
 	@echo "make test: all passed"; if [ -s bin/unsure ]; then echo "but:"; cat bin/unsure; fi
+
+# Tools are fetched while vet compiles: the one waits for the network, the other for processors. Modules both need.
+prepare: ## tools and vet, side by side
+	@rm -f bin/unsure
+	@scripts/test-tools.sh modules
+	@$(MAKE) --no-print-directory tools & tools=$$!; trap "kill $$tools" INT TERM; \
+	$(MAKE) --no-print-directory vet; vetted=$$?; wait $$tools && exit $$vetted
 
 tools: ## install what the tests run besides Go, or say what is missing
 	@rm -f bin/unsure

@@ -208,7 +208,7 @@ func (rt *Runtime) endLoad(l *load, b *bound, err error) {
 		b.runs++
 		rt.core.ProgramReady(h.run)
 	}
-	if b != nil && !b.stale && b.outdated() { // these run in it, and the next ones in what replaced it
+	if b != nil && !b.stale && (b.outdated() || rt.surpassed(l, b)) { // these run in it, and the next ones in what is better
 		rt.forget(b.binding.Data.(*boundSet), b)
 	}
 	rt.soon(now)

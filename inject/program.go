@@ -300,3 +300,13 @@ func (rt *Runtime) turned(c *code, entry int) {
 		return forms.Wish(b.binding.Form) == forms.Auto && b.form != good[0].Form
 	})
 }
+
+// surpassed reports whether a better form than a bound's has become ready since its load chose. turned did not find the bound then, for it was
+// not installed yet. What the load could not use does not count, or the next load would try it in vain again. mu is held.
+func (rt *Runtime) surpassed(l *load, b *bound) bool {
+	if l.wish != forms.Auto {
+		return false
+	}
+	good, _, _ := rt.choose(l.code, l.wish, l.skip)
+	return len(good) > 0 && good[0].Form != b.form && l.code.at(good[0].Entry).ready != nil
+}
