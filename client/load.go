@@ -532,12 +532,18 @@ func (l *loading) pulledColumns(t *cluster.Table) {
 	t.Columns = slices.Clone(a.Columns)
 	stats := make([]part.Stats, len(t.Columns))
 	var files []dataset.FileStats
+	var inferred *dataset.Inference // of all nodes' files, whose types are the same
 	for i, n := range l.nodes {
 		t.Shards[i].Parts = n.file.Parts
 		l.report.countParts(n.file.Parts)
 		for _, f := range n.file.Files {
 			f.Node = n.name
 			files = append(files, f)
+		}
+		if more := n.file.Inferred; inferred == nil {
+			inferred = more
+		} else if more != nil {
+			inferred.Rows += more.Rows
 		}
 		for c := range min(len(stats), len(n.file.Stats)) {
 			stats[c].Add(t.Columns[c].Type, n.file.Stats[c])
@@ -547,7 +553,7 @@ func (l *loading) pulledColumns(t *cluster.Table) {
 		}
 	}
 	l.together(t)
-	l.report.ofColumns(t.Columns, stats, files, a.Inferred)
+	l.report.ofColumns(t.Columns, stats, files, inferred)
 }
 
 // tooManyBad reports that the files together have more bad lines than are allowed. Each node keeps to that for its own file.

@@ -57,6 +57,28 @@ func TestMomentsAgainstTime(t *testing.T) {
 	}
 }
 
+// TestMomentBytes: whatever byte stands at one place of a moment, it is read as package time reads it, or refused.
+func TestMomentBytes(t *testing.T) {
+	const moment = "2024-02-29T10:09:08"
+	for at := range moment {
+		for b := range 256 {
+			text := []byte(moment)
+			text[at] = byte(b)
+			m, ok := ReadMoment(text)
+			var want time.Time
+			err := errors.New("not tried")
+			for _, layout := range []string{"2006-01-02T15:04:05", time.DateTime, "2006-01-02T15:04-07"} {
+				if err != nil {
+					want, err = time.Parse(layout, string(text))
+				}
+			}
+			if got := m.Days*86400e9 + m.Nanos - m.Offset*1e9; ok != (err == nil) || ok && (got != want.UnixNano() || !m.Timed) {
+				t.Errorf("%q: %+v, %v, want %v, %v", text, m, ok, want, err)
+			}
+		}
+	}
+}
+
 func TestBadMoments(t *testing.T) {
 	for _, text := range []string{"", "2026", "2026-13-01", "2026-02-29", "2026-02-2", "2026-02-01T", "2026-02-01T24:00", "2026-02-01T12", "2026-02-01 12:00:60", "2026-02-01x",
 		"2026-02-01T12:00:00.", "2026-02-01T12:00:00.1234567890", "2026-02-01T12:00:00+1", "2026-02-01T12:00:00+01:0", "2026-02-01T12:00Zz"} {

@@ -69,6 +69,8 @@ type FileStats struct {
 	Name  string `json:"name"`
 	Rows  uint64 `json:"rows"`
 	Bytes int64  `json:"bytes"` // of the file
+	// Sampled is how many of the rows, from the first, types were inferred from.
+	Sampled int64 `json:"sampled,omitempty"`
 }
 
 // columnFormat reads files of one format as columns.
@@ -88,6 +90,7 @@ type files struct {
 	against string // whose columns they are
 	total   int64  // bytes of all
 	passed  int64  // of those that are read
+	sampled int64  // rows of the first file
 	next    int
 	now     columnar
 	stats   []FileStats
@@ -130,7 +133,7 @@ func scanColumns(ctx context.Context, ins []Input, o *Options) (*Plan, error) {
 		}
 	}
 	p := &Plan{Kind: cluster.Columns, Columns: f.schema, Sharding: o.sharding(0)}
-	if infer.Rows > 0 {
+	if f.sampled = infer.Rows; f.sampled > 0 {
 		p.Inferred = infer
 	}
 	p.fill = func(ctx context.Context, sink Sink) error {
@@ -169,7 +172,8 @@ func (f *files) Next(ctx context.Context) ([]arrow.Array, error) {
 			}
 			f.now = now
 			f.next++
-			f.stats = append(f.stats, FileStats{Name: in.Name(), Bytes: in.Size()})
+			f.stats = append(f.stats, FileStats{Name: in.Name(), Bytes: in.Size(), Sampled: f.sampled})
+			f.sampled = 0 // of the others nothing
 		}
 		columns, err := f.now.Next(ctx)
 		if err == nil {

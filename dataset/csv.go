@@ -39,7 +39,11 @@ var (
 	errBareQuote = errors.New(`a quote (") stands inside of a field that does not start with one`)
 	errQuote     = errors.New(`a field's closing quote (") must be followed by a separator or the line's end`)
 	errOpenQuote = errors.New(`a quoted field is not closed before the end of the file`)
+	errFields    = fmt.Errorf("it has more than %d columns", maxFields)
 )
+
+// maxFields bounds the fields of a record: the places of those in a line as long as Options.LineBytes may be would take gigabytes.
+const maxFields = 64 << 10
 
 // csvReader splits lines into fields by the rules of encoding/csv, but for one: after
 // a bad quote it goes on at the line after the record's first. What an open quote took for
@@ -86,6 +90,9 @@ func (c *csvReader) record() ([][]byte, error) {
 				c.fields = append(c.fields, line)
 				return c.fields, nil
 			}
+			if len(c.fields) == maxFields-1 {
+				return nil, c.fail(errFields, nil)
+			}
 			c.fields = append(c.fields, line[:i])
 			line = line[i+1:]
 		}
@@ -96,6 +103,9 @@ func (c *csvReader) record() ([][]byte, error) {
 func (c *csvReader) inQuotes(line []byte) ([][]byte, error) {
 	c.buf, c.ends, c.quoted, c.bytes, c.more = c.buf[:0], c.ends[:0], c.quoted[:0], len(line), c.more[:0]
 	for more := true; more; {
+		if len(c.quoted) == maxFields {
+			return nil, c.fail(errFields, nil)
+		}
 		if len(line) == 0 || line[0] != '"' {
 			i := bytes.IndexByte(line, c.comma)
 			field := line

@@ -44,8 +44,8 @@ func (s *splitter) find(block *[blockBytes]byte) (ends uint64) {
 // span is a field's place in the lines' buffer.
 type span struct{ from, to int32 }
 
-// plain splits the next record into spans, if it has no quote and lies in the buffer whole, with a block behind it. Otherwise nothing is taken, and false
-// returned. (Slices of fields would be pointers, of which each costs a garbage collector at work some nanoseconds.)
+// plain splits the next record into spans, if it has no quote and lies in the buffer whole, with a block behind it. Otherwise only empty lines before
+// it are taken, and false is returned. (Slices of fields would be pointers, of which each costs a garbage collector at work some nanoseconds.)
 func (c *csvReader) plain() bool {
 	l, s := c.lines, &c.split
 	if len(l.again) > 0 || l.late != nil {
@@ -62,17 +62,19 @@ func (c *csvReader) plain() bool {
 		for ends == 0 {
 			block += blockBytes
 			if block+blockBytes > len(buf) {
+				s.spans = spans
 				return false
 			}
 			ends = s.find((*[blockBytes]byte)(buf[block:]))
 		}
 		at := block + bits.TrailingZeros64(ends)
 		ends &= ends - 1
-		if b := buf[at]; b == c.comma {
+		if b := buf[at]; b == c.comma && len(spans) < maxFields-1 {
 			spans = append(spans, span{int32(start), int32(at)})
 			start = at + 1
 			continue
-		} else if b == '"' {
+		} else if b == c.comma || b == '"' {
+			s.spans = spans // which has room for the next record
 			return false
 		}
 		l.line++

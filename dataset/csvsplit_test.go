@@ -32,7 +32,8 @@ func records(in io.Reader, comma byte) (all []string) {
 	}
 }
 
-// TestSplit: records that are split in blocks are those that are split line by line, which is what happens where a reader gives a byte at a time.
+// TestSplit: records that are split in blocks are those of encoding/csv, and those that are split line by line, which is what happens where a reader
+// gives a byte at a time.
 func TestSplit(t *testing.T) {
 	pieces := []string{"a", "bc", ",", ",", ";", "\n", "\r\n", "\n\n", "\"", "\"\"", "\"q,\n\"", "é", "\xac\xa2\x8a", "some longer text ", strings.Repeat("x", 70), "\r", "7", "\x00"}
 	for seed := range uint64(400) {
@@ -49,6 +50,42 @@ func TestSplit(t *testing.T) {
 			got, want := records(strings.NewReader(text.String()), comma), records(iotest.OneByteReader(strings.NewReader(text.String())), comma)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Fatalf("seed %d: %q, separated by %q: %s", seed, text.String(), comma, diff)
+			}
+			sameAsEncodingCSV(t, text.String(), comma)
+		}
+	}
+}
+
+// TestSplitRoom: a reader keeps the room for a record's fields, though each record has a quote behind others that have none.
+func TestSplitRoom(t *testing.T) {
+	const rows = 200
+	c := newCSVReader(newLineReader("in", strings.NewReader(strings.Repeat("1,2,3,4,5,6,7,8,\"x\"\n", rows+2)), DefaultLineBytes), ',')
+	if n := testing.AllocsPerRun(rows, func() {
+		if _, err := c.record(); err != nil {
+			t.Fatal(err)
+		}
+	}); n >= 1 {
+		t.Errorf("%v allocations for each record", n)
+	}
+}
+
+// TestManyFields: a record has a bounded number of fields, however it is read, and further ones can be read.
+func TestManyFields(t *testing.T) {
+	for _, first := range []string{"", `""`} {
+		for _, n := range []int{maxFields, maxFields + 1} {
+			text := first + strings.Repeat(",", n-1) + "\nx\n" + strings.Repeat("y", blockBytes) + "\n"
+			for _, in := range []io.Reader{strings.NewReader(text), iotest.OneByteReader(strings.NewReader(text))} {
+				c := newCSVReader(newLineReader("in", in, DefaultLineBytes), ',')
+				fields, err := c.record()
+				switch {
+				case n == maxFields && (err != nil || len(fields) != n):
+					t.Errorf("%d fields: %d, %v", n, len(fields), err)
+				case n > maxFields && (!errors.Is(err, errFields) || err.Error() != "in: line 1: it has more than 65536 columns"):
+					t.Errorf("%d fields: %d, %v", n, len(fields), err)
+				}
+				if fields, err = c.record(); err != nil || len(fields) != 1 || string(fields[0]) != "x" {
+					t.Errorf("behind %d fields: %q, %v", n, fields, err)
+				}
 			}
 		}
 	}

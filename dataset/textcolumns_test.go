@@ -5,9 +5,11 @@ import (
 	"compress/gzip"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -20,6 +22,7 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/column"
 	writer "github.com/wherry-fabric/wherry/dataset/batch"
+	"github.com/wherry-fabric/wherry/dataset/part"
 )
 
 // types reads a list of them.
@@ -88,6 +91,28 @@ func TestGivenTypes(t *testing.T) {
 		",0.05,2026-07-01T14:00:00.125+02:00,,120000ms,0000,NaN,,2026-01-01T00:00:00,false\n"
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// Text becomes the number of 32 bits that lies nearest to it, not nearest to a number of 64 bits between.
+func TestF32(t *testing.T) {
+	const rows = 20_000
+	put, b := putFloat(column.Type{ID: column.F32}), part.NewBuilder(column.Type{ID: column.F32}, rows)
+	r := rand.New(rand.NewPCG(15, 32))
+	var texts []string
+	for i := range rows {
+		middle := 0.5 + float64(2*r.IntN(1<<23)+1)/(1<<25) // of two numbers
+		texts = append(texts, strconv.FormatFloat(middle, 'f', []int{15, 16, 20, 25}[i%4], 64)[i%2:])
+		if err := put(b, []byte(texts[i])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := b.Finish().(*array.Float32)
+	defer got.Release()
+	for i, text := range texts {
+		if want, err := strconv.ParseFloat(text, 32); err != nil || got.Value(i) != float32(want) {
+			t.Fatalf("%s is %v, want %v, %v", text, got.Value(i), float32(want), err)
+		}
 	}
 }
 

@@ -164,17 +164,20 @@ func readFloat(text []byte) (v float64, ok bool) {
 	return v, true
 }
 
+// betweenF32 reports that a number of readFloat lies exactly in the middle between two of f32. The text it was rounded from may lie nearer to one of them.
+func betweenF32(v float64) bool { return math.Float64bits(v)&(1<<29-1) == 1<<28 }
+
 func putFloat(t column.Type) textPutter {
 	return func(b *part.Builder, text []byte) error {
-		if v, ok := readFloat(text); ok { // 15 digits fit into f32 too
+		if v, ok := readFloat(text); ok && (t.ID == column.F64 || !betweenF32(v)) {
 			b.Float(v)
 			return nil
 		}
-		v, err := strconv.ParseFloat(string(text), 64)
+		v, err := strconv.ParseFloat(string(text), 8*t.Size())
 		if err != nil && !errors.Is(err, strconv.ErrRange) || !plainFloat(text) {
 			return fmt.Errorf("%s is no number", clipped(text))
 		}
-		if err != nil || t.ID == column.F32 && math.IsInf(float64(float32(v)), 0) && !math.IsInf(v, 0) {
+		if err != nil {
 			return fmt.Errorf("%s does not fit %v", clipped(text), t)
 		}
 		b.Float(v)

@@ -395,9 +395,23 @@ func (a *app) writeLoaded(w io.Writer, report *client.LoadReport, took time.Dura
 		fmt.Fprintf(w, " on %d %s, %v, version %d, in %v\n", len(t.Shards), plural(len(t.Shards), "node"), node.Bytes(report.Bytes), t.Version, took.Round(time.Millisecond))
 	}
 	if n := report.Inferred; n != nil && n.Types != "" {
-		fmt.Fprintf(a.err, "wherry: types inferred from the first %d %s; to have them so again, or others: --types %s\n", n.Rows, plural(n.Rows, "row"), shell.Quote(n.Types))
+		of := ""
+		if files := sampledFiles(report); files > 1 {
+			of = fmt.Sprintf(" of %d files", files)
+		}
+		fmt.Fprintf(a.err, "wherry: types inferred from the first %d %s%s; to have them so again, or others: --types %s\n", n.Rows, plural(n.Rows, "row"), of, shell.Quote(n.Types))
 	}
 	writeBad(a.err, report)
+}
+
+// sampledFiles is how many files types were inferred from: of those of a node the first.
+func sampledFiles(report *client.LoadReport) (n int) {
+	for _, f := range report.Files {
+		if f.Sampled > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // writeBad says which lines a load left out.
