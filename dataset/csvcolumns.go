@@ -99,11 +99,17 @@ func (f *csvFormat) look(ctx context.Context, in Input, first column.Schema) (co
 	}
 	defer c.Close()
 	switch {
+	case f.o.Types != nil && (first == nil || len(f.o.Like) > 0):
+		s, err := typed(c, f.o.Types)
+		if err == nil {
+			err = f.o.checkLike(s)
+		}
+		if err != nil || first == nil {
+			return s, err
+		}
 	case first != nil:
 	case f.o.fields != nil:
 		first = slices.Clone(f.o.fields)
-	case f.o.Types != nil:
-		return typed(c, f.o.Types)
 	default:
 		return f.inferred(c, in)
 	}

@@ -211,6 +211,8 @@ func (o *Options) prepare() error {
 		return err
 	}
 	switch {
+	case len(o.Like) > 0 && !o.Columnar():
+		return fmt.Errorf("%w: only columns can be added to columns, not graphs or rows that are one value of fixed width: leave out --packed, and a --schema of one field", ErrOptions)
 	case o.Format == Edges:
 		return o.checkGraph()
 	case o.Columnar():
@@ -298,7 +300,20 @@ func (o *Options) checkColumns() error {
 	case o.Types != nil && (o.Schema != nil || o.Format != CSV || !o.Header):
 		return fmt.Errorf("%w: types without names (--types) go with a CSV header (--header), and instead of a schema (--schema)", ErrOptions)
 	}
+	if err := o.checkLike(o.ColumnTypes); err != nil {
+		return err
+	}
 	for _, c := range o.ColumnTypes {
+		if _, err := putterOf(c.Type); err != nil && (o.Format != NDJSON || !c.Type.Nested()) {
+			return err
+		}
+	}
+	return o.spreadOver(0)
+}
+
+// checkLike checks types that are given for what is added to a dataset.
+func (o *Options) checkLike(given column.Schema) error {
+	for _, c := range given {
 		if i := o.Like.Index(c.Name); len(o.Like) > 0 && (i < 0 || o.Like[i].Type != c.Type) {
 			has := "has no such column"
 			if i >= 0 {
@@ -306,11 +321,8 @@ func (o *Options) checkColumns() error {
 			}
 			return fmt.Errorf("%w: column %q: its type is given as %v, and the dataset %s: what is added has the same types", ErrOptions, c.Name, c.Type, has)
 		}
-		if _, err := putterOf(c.Type); err != nil && (o.Format != NDJSON || !c.Type.Nested()) {
-			return err
-		}
 	}
-	return o.spreadOver(0)
+	return nil
 }
 
 // fieldColumns makes columns of the schema's fields.

@@ -170,7 +170,7 @@ func TestFormats(t *testing.T) {
 }
 
 func TestOptionErrors(t *testing.T) {
-	s := mustSchema(t, "name:str,n:u8")
+	s, like := mustSchema(t, "name:str,n:u8"), types(t, "n:u8")
 	tests := []struct {
 		o    Options
 		want string
@@ -210,11 +210,19 @@ func TestOptionErrors(t *testing.T) {
 		{Options{Format: RawFile, Schema: mustSchema(t, "n:u8"), LineBytes: 64}, "(--line-bytes): only for the format csv or ndjson or edges, this is raw"},
 		{Options{Format: CSV, Schema: s, Names: true}, "(--names): only for the format edges, this is csv"},
 		{Options{Format: CSV, Schema: s, ExtraColumns: true}, "(--extra-columns): only for the format edges, this is csv"},
+		{Options{Format: CSV, Schema: mustSchema(t, "n:u8"), Like: like}, "only columns can be added to columns"},
+		{Options{Format: NDJSON, Schema: mustSchema(t, "n:u8,m:u8"), Packed: true, Like: like}, "leave out --packed"},
+		{Options{Format: RawFile, Schema: mustSchema(t, "n:u8"), Like: like}, "only columns can be added to columns"},
+		{Options{Format: Edges, Like: like}, "only columns can be added to columns"},
 	}
 	for _, tt := range tests {
 		if _, err := Scan(context.Background(), NewText("in", nil), tt.o); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: %v, want …%s…", tt.o, err, tt.want)
 		}
+	}
+	if _, err := Scan(context.Background(), NewText("in", []byte("n\n")), Options{Format: CSV, Header: true, Types: []schema.Type{"i8"}, Like: like}); !errors.Is(err, ErrOptions) ||
+		!strings.Contains(err.Error(), `column "n": its type is given as i8, and the dataset has it as u8`) {
+		t.Error(err)
 	}
 	if _, err := Scan(context.Background(), NewText("in", []byte("a\n")), Options{Format: CSV, Header: true, Types: []schema.Type{"u8"},
 		Spread: Spread{Kind: cluster.Hash, Key: "b"}}); !errors.Is(err, ErrOptions) {
