@@ -212,10 +212,26 @@ func (in *Instance) enlarge(n uint64) bool {
 	had, end := in.scratch, in.written()
 	in.scratch = n
 	in.allow()
-	if had > 0 && in.memory.Huge(end, in.written()) { // what a function asks for in addition it is about to use
-		in.huge = true
+	if had > 0 { // what a function asks for in addition it is about to use
+		in.spread(end, in.written())
 	}
 	return true
+}
+
+// spread puts [from, to) of scratch on huge pages where that is worth it. They are made here, each behind a slice's end: to make one takes from a tenth of a
+// millisecond to many where the machine's memory comes from another one, and a function that touched hundreds of them in a slice would hold everybody up.
+func (in *Instance) spread(from, to uint64) {
+	if !in.memory.Huge(from, to) {
+		return
+	}
+	in.huge = true
+	for at := from; at < to; at += linear.HugeBytes {
+		_ = in.copies(linear.HugeBytes)
+		if in.memory.Populate(at, min(at+linear.HugeBytes, to)) != nil {
+			_ = in.memory.Small(at, to) // as they were
+			return
+		}
+	}
 }
 
 // written is where the memory ends that the function may write to.

@@ -110,16 +110,17 @@ func TestScratchShort(t *testing.T) {
 	bobs.Release()
 }
 
-// TestScratchHuge: scratch that is asked for in addition may be on huge pages, what is asked for at first is not, and what one invocation has had does
+// TestScratchHuge: scratch that is asked for in addition may be on huge pages, which are made one in a slice; what is asked for at first is not, and what one invocation has had does
 // not become the next one's, which would then take more than it is charged.
 func TestScratchHuge(t *testing.T) {
 	e := newEngine(t, Config{Ceilings: roomyScratch})
 	b := bind(t, compile(t, e, "lab", roomyScratch), "alice")
 	in := acquire(t, b)
 	from := b.layout.scratch
+	h := &fakeHost{}
 	asks := func(bytes uint64) {
 		t.Helper()
-		if !wants(t, in, bytes, &fakeHost{}) {
+		if !wants(t, in, bytes, h) {
 			t.Fatalf("no scratch of %d bytes", bytes)
 		}
 	}
@@ -132,11 +133,17 @@ func TestScratchHuge(t *testing.T) {
 	}
 	asks(64 << 20)
 	touched(32<<20, 64<<10)
+	before := h.ticks.Load()
 	asks(128 << 20)
+	if n := h.ticks.Load() - before; in.huge && n < 32 {
+		t.Errorf("the host was asked %d times while 32 huge pages were made, want once for each", n)
+	}
 	if _, err := os.Stat("/sys/kernel/mm/transparent_hugepage"); err == nil && !in.huge {
 		t.Error("scratch asked for in addition is not advised to have huge pages")
 	}
-	in.mem[from+100<<20] = 1
+	if n := resident(t, in.mem[from+64<<20:from+128<<20]); in.huge && n != 64<<20 {
+		t.Errorf("%d bytes are resident of 64 MiB that may be on huge pages: the function makes the others, many in a slice", n)
+	}
 	for _, r := range []struct{ from, to uint64 }{{0, 64 << 20}, {128 << 20, 512 << 20}} {
 		if n := resident(t, in.mem[from+r.from:from+r.to]); n > 64<<10 {
 			t.Errorf("%d bytes are resident between %d and %d of scratch", n, r.from, r.to)

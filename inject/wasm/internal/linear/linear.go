@@ -114,16 +114,21 @@ func (m *Memory) Small(from, to uint64) error {
 	return err
 }
 
-// hugeBytes is the least range that is worth huge pages: one page of x86, and of arm64 and riscv64 where small ones have 4 KiB.
-const hugeBytes = 2 << 20
+// HugeBytes is the least range that is worth huge pages: one page of x86, and of arm64 and riscv64 where small ones have 4 KiB.
+const HugeBytes = 2 << 20
 
 // Huge lets [from, to) have huge pages, and reports whether it has them then: each lies wholly in such a range, so a store takes nothing beside it. Small ends that.
-// The kernel gives them where it has them at hand and its transparent_hugepage is madvise or always.
+// The kernel gives them where its transparent_hugepage is madvise or always; where it has none at hand, it looks for some first.
 func (m *Memory) Huge(from, to uint64) bool {
-	if to < from+hugeBytes {
+	if to < from+HugeBytes {
 		return false
 	}
 	return unix.Madvise(m.Bytes()[from:to], unix.MADV_HUGEPAGE) == nil // else its pages stay small
+}
+
+// Populate makes the pages of [from, to), whole pages of anonymous memory, as stores would. It is a system call, so nobody waits for the goroutine meanwhile.
+func (m *Memory) Populate(from, to uint64) error {
+	return unix.Madvise(m.Bytes()[from:to], unix.MADV_POPULATE_WRITE)
 }
 
 // Reallocate implements wazero's LinearMemory: the memory has its final size
