@@ -349,7 +349,7 @@ func TestQueryManyGroups(t *testing.T) {
 	}
 }
 
-// Where groups are many, each worker reads all rows of its node for the groups that are its own: all states, missing keys and long ones, conditions and orders
+// Where groups are many, each worker reads all rows of its node for the groups that are its own: all states, keys of all types, missing ones and long ones, conditions and orders
 // give what one worker gives, and what was read is told once.
 func TestQueryManyGroupsWorkers(t *testing.T) {
 	b := newBench(t, "shm", "n1", "n2")
@@ -357,11 +357,14 @@ func TestQueryManyGroupsWorkers(t *testing.T) {
 	rows := randomRows(rand.New(rand.NewPCG(9, 15)), 34000)
 	table := loadRandom(t, b, c, "split", rows, 500)
 	agg := []string{"y0=count(a)", "y1=sum(d)", "y2=min(t)", "y3=distinct(s)", "y4=quantile(d, 0.5)", "y5=stddev(a)", "y6=max(f)", "y7=approx_distinct(k)"}
-	for _, q := range []query.Query{
+	for i, q := range []query.Query{
 		{Group: []string{"x0=c"}, Agg: agg},
 		{Group: []string{"x0=c % 30011", "x1=s"}, Agg: agg, Where: "c % 3 != 1"},
 		{Group: []string{"x0=t"}, Agg: agg[:3]},
 		{Group: []string{"x0=c / 2", "x1=b"}, Agg: agg[1:5]},
+		{Group: []string{"x0=f", "x1=c % 29009", "x2=g"}, Agg: agg[:6]}, // NaN, -0, and floats that are missing
+		{Group: []string{"x0=u", "x1=c / 2"}, Agg: agg[6:], Where: "isnull(f) || f != 1.5"},
+		{Group: []string{"x0=c", "x1=k"}, Agg: agg[:2], Where: "a > 127"}, // of no row
 		{Group: []string{"x0=c % 29001"}, Agg: []string{"n=count()"}, Order: []string{"-n", "x0"}, Limit: 6100},
 		{Group: []string{"x0=s"}, Agg: agg}, // few: rows are shared
 	} {
@@ -369,21 +372,20 @@ func TestQueryManyGroupsWorkers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, q.Workers = range []int{2, 3} {
-			found, err := invoke.Query(patient(t), c.Runtime(), table, q)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, want := found.Explanation.Stats, one.Explanation.Stats
-			if got.RowsRead != want.RowsRead || got.ChunksRead != want.ChunksRead || got.ChunksSkipped != want.ChunksSkipped || got.BytesRead != want.BytesRead {
-				t.Errorf("%+v: read %+v, one worker %+v", q, got, want)
-			}
-			switch {
-			case q.Limit == 0 && !checkRandom(t, c, table, rows, q):
-				t.Errorf("%+v has no answer", q)
-			case q.Limit > 0 && (found.Rows != one.Rows || !array.Equal(found.Arrays[0], one.Arrays[0])):
-				t.Errorf("%+v: %d rows other than one worker's %d", q, found.Rows, one.Rows)
-			}
+		q.Workers = 2 + i%2
+		found, err := invoke.Query(patient(t), c.Runtime(), table, q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, want := found.Explanation.Stats, one.Explanation.Stats
+		if got.RowsRead != want.RowsRead || got.ChunksRead != want.ChunksRead || got.ChunksSkipped != want.ChunksSkipped || got.BytesRead != want.BytesRead {
+			t.Errorf("%+v: read %+v, one worker %+v", q, got, want)
+		}
+		switch {
+		case q.Limit == 0 && !checkRandom(t, c, table, rows, q):
+			t.Errorf("%+v has no answer", q)
+		case q.Limit > 0 && (found.Rows != one.Rows || !array.Equal(found.Arrays[0], one.Arrays[0])):
+			t.Errorf("%+v: %d rows other than one worker's %d", q, found.Rows, one.Rows)
 		}
 	}
 }

@@ -77,6 +77,9 @@ func (r *Request) payload() ([]byte, error) {
 	if err := r.checkKind(); err != nil {
 		return nil, err
 	}
+	if err := r.checkWorkers(); err != nil {
+		return nil, err
+	}
 	switch {
 	case m.Params == nil && len(r.Args) > 0:
 		return nil, fmt.Errorf("%w: %s takes raw bytes, not arguments: give --in FILE", ErrRequest, m.Name)
@@ -91,6 +94,9 @@ func (r *Request) payload() ([]byte, error) {
 		return r.Payload, fits(len(r.Payload))
 	}
 	if err := r.checkVertices(m.Params.Schema()); err != nil {
+		return nil, err
+	}
+	if err := r.tellWorkers(m); err != nil {
 		return nil, err
 	}
 	b, err := r.encode(m.Params)

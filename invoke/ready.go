@@ -151,6 +151,7 @@ func (r *Request) ask(ctx context.Context, rt *inject.Runtime) (*Answer, error) 
 	if r.Element != nil {
 		return nil, fmt.Errorf("%w: %s asks all elements: leave Element out", ErrRequest, r.Image.Name())
 	}
+	q.Workers = int(r.Options.Workers)
 	found, err := find(ctx, rt, Request{Table: r.Table, Options: r.Options, Form: r.Form, Started: r.Started}, q)
 	if err != nil {
 		return nil, fmt.Errorf("%s, which is wherry query%s: %w", r.Image.Name(), flags(q), err)

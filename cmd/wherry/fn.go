@@ -224,6 +224,7 @@ type runFlags struct {
 	explain  bool
 	hops     uint16
 	branches uint32
+	workers  uint8
 }
 
 func (a *app) fnRunCommand() *cobra.Command {
@@ -276,12 +277,13 @@ func (f *runFlags) addCall(cmd *cobra.Command) {
 	p.StringVar(&f.format, "format", "", "csv, json, ndjson, table or raw (default: table on a terminal, otherwise csv; raw for a function that returns plain bytes)")
 	p.StringVar(&f.form, "form", forms.Auto.String(), "the form of code that runs, everywhere: auto (as each node finds best), wasm, bitcode or elf")
 	p.Uint16Var(&f.hops, "hops", 0, fmt.Sprintf("how often one branch may move to another node, 1 to %d; %d is without bound (default %d; without bound if the function keeps scratch)", travel.MaxHops-1, travel.MaxHops, travel.DefaultHops))
+	p.Uint8Var(&f.workers, "workers", 1, fmt.Sprintf("how many workers of each node share its part, 1 to %d, if the function starts by chunk, or is a query as count is; a node lets as many work at once as it has cores, or its limit workers says", travel.MaxWorkers))
 	p.Uint32Var(&f.branches, "branches", 0, fmt.Sprintf("branches of the whole call, 1 to %d (default: that many at a time)", travel.DefaultBranches))
 }
 
 // checkCall refuses numbers that mean nothing.
 func (f *runFlags) checkCall(cmd *cobra.Command) error {
-	for name, zero := range map[string]bool{"hops": f.hops == 0, "branches": f.branches == 0} {
+	for name, zero := range map[string]bool{"hops": f.hops == 0, "branches": f.branches == 0, "workers": f.workers == 0} {
 		if zero && cmd.Flags().Changed(name) {
 			return usagef("--%s 0: it must be at least 1", name)
 		}
@@ -328,7 +330,10 @@ func (f *runFlags) request(ctx context.Context, a *app) (invoke.Request, error) 
 	if f.branches > travel.DefaultBranches {
 		return r, usagef("--branches %d: 1 to %d are possible", f.branches, travel.DefaultBranches)
 	}
-	r.Options = inject.Options{Hops: f.hops, Branches: f.branches}
+	if f.workers > travel.MaxWorkers {
+		return r, usagef("--workers %d: 1 to %d are possible", f.workers, travel.MaxWorkers)
+	}
+	r.Options = inject.Options{Hops: f.hops, Branches: f.branches, Workers: f.workers}
 	var err error
 	if r.Form, err = forms.ParseWish(f.form); err != nil {
 		return r, usageError{err}

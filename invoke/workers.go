@@ -1,0 +1,45 @@
+package invoke
+
+import (
+	"fmt"
+	"maps"
+	"strconv"
+
+	"github.com/wherry-fabric/wherry/inject/image"
+)
+
+// WorkersParam is the parameter, of an integer type, by which a function that starts by chunk hears how many workers each element has
+// (Options.Workers). It is filled in.
+const WorkersParam = "workers"
+
+// checkWorkers finds several workers of a call that has no rows to share among them.
+func (r *Request) checkWorkers() error {
+	name := r.Image.Name()
+	switch n := r.Options.Workers; {
+	case n <= 1:
+	case r.Image.Call().Start != image.StartChunk:
+		return fmt.Errorf("%w: %d workers: %s has one at each node, as it does not share a node's rows among several, or its manifest would say \"start\": %q: leave --workers out", ErrRequest, n, name, image.StartChunk)
+	case r.Table == nil || r.Element != nil:
+		return fmt.Errorf("%w: %d workers: those of %s share the rows that each node has of a dataset: run it on one (--on NAME), or leave --workers out", ErrRequest, n, name)
+	}
+	return nil
+}
+
+// tellWorkers fills in how many workers there are. Another number would leave rows out, or count them twice.
+func (r *Request) tellWorkers(m *image.Call) error {
+	i := m.Params.Schema().Index(WorkersParam)
+	if m.Start != image.StartChunk || i < 0 || !m.Params.Schema().Fields[i].Type.IsInteger() {
+		return nil
+	}
+	text := strconv.Itoa(max(int(r.Options.Workers), 1))
+	if given, is := r.Args[WorkersParam]; is && given != text {
+		return fmt.Errorf("%w: %s: %s is %.40q, and each node has %s: ask for as many with --workers, and leave --arg %[3]s out", ErrRequest, m.Name, WorkersParam, given, text)
+	}
+	args := maps.Clone(r.Args)
+	if args == nil {
+		args = map[string]string{}
+	}
+	args[WorkersParam] = text
+	r.Args = args
+	return nil
+}
