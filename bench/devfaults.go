@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -109,7 +110,7 @@ func (c *client) victim() error {
 
 // idle is the part of a processor that lender and borrower use, with an NBD client attached that does nothing.
 func (c *client) idle(dir string, lender int) (share float64, err error) {
-	d, err := c.borrow(driveName, device.Exclusive)
+	d, err := c.borrow(driveName, device.Shared)
 	if err != nil {
 		return 0, err
 	}
@@ -119,15 +120,52 @@ func (c *client) idle(dir string, lender int) (share float64, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	conn, err := net.Dial("unix", path)
+	conn, err := attach(path)
 	if err != nil {
 		return 0, err
 	}
 	defer conn.Close()
-	if _, err := io.ReadFull(conn, make([]byte, 18)); err != nil { // the server's greeting
-		return 0, err
-	}
 	return processorShare(lender, os.Getpid())
+}
+
+// attach is an NBD client of the server at a socket, which has read a page: the borrower's leader serves it from then on.
+func attach(path string) (net.Conn, error) {
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	be, page := binary.BigEndian, make([]byte, drivePage)
+	var greeting [18]byte // a magic number twice, and flags
+	var export [10]byte   // its size and flags
+	var reply [16]byte    // magic number, error, handle
+	conn.SetDeadline(time.Now().Add(frontStart))
+	_, err = io.ReadFull(conn, greeting[:])
+	hello := be.AppendUint64(be.AppendUint32(nil, 3), be.Uint64(greeting[8:])) // fixed newstyle without zeroes; an option
+	hello = be.AppendUint32(be.AppendUint32(hello, 1), 0)                      // the export without a name
+	if err == nil {
+		_, err = conn.Write(hello)
+	}
+	if err == nil {
+		_, err = io.ReadFull(conn, export[:])
+	}
+	if err == nil {
+		read := append(be.AppendUint32(nil, 0x25609513), make([]byte, 20)...) // a read, from 0 on
+		_, err = conn.Write(be.AppendUint32(read, drivePage))
+	}
+	if err == nil {
+		_, err = io.ReadFull(conn, reply[:])
+	}
+	if err == nil && (be.Uint32(reply[:]) != 0x67446698 || be.Uint32(reply[4:]) != 0) {
+		err = fmt.Errorf("a read is answered by % x", reply)
+	}
+	if err == nil {
+		_, err = io.ReadFull(conn, page)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("bench: NBD at %s: %w", path, err)
+	}
+	return conn, conn.SetDeadline(time.Time{})
 }
 
 // processorShare is the part of a processor that processes use when everybody is idle.

@@ -1,6 +1,35 @@
 package bench
 
-import "testing"
+import (
+	"net"
+	"path/filepath"
+	"testing"
+)
+
+// TestAttach: a client that was greeted only is not attached.
+func TestAttach(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Write([]byte("NBDMAGICIHAVEOPT\x00\x03"))
+			c.Read(make([]byte, 64))
+			c.Close()
+		}
+	}()
+	if c, err := attach(path); err == nil {
+		c.Close()
+		t.Error("a server that answers nothing has a client attached")
+	}
+}
 
 // TestFioRate: what fio prints is a rate, or an error that shows it.
 func TestFioRate(t *testing.T) {

@@ -43,7 +43,7 @@ const (
 	qemuModel  = "QEMU NVMe Ctrl"
 )
 
-// driveGuest plugs a borrowed drive into a virtual machine, and measures how long that takes and how long to take it back; then reads in the guest, driveDepth of them under
+// driveGuest plugs a borrowed drive into a virtual machine, and measures how long that takes and how long to take it back; and what an NBD client and the guest cost while they do nothing; then reads in the guest, driveDepth of them under
 // way, in turns with those of an nvmet there by nvme-tcp and of QEMU's own NVMe drive.
 func (c *Config) driveGuest(ctx context.Context, spec role, dir string) (*Result, error) {
 	tools, err := vm.Find()
@@ -81,7 +81,7 @@ func (c *Config) driveGuest(ctx context.Context, spec role, dir string) (*Result
 	if err := errors.Join(m.plugs(ctx, socket), ctx.Err()); err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, v.Log())
 	}
-	share, err := processorShare(crew.servers[0].Pid(), os.Getpid())
+	share, err := w.idle(dir, crew.servers[0].Pid())
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (c *Config) driveGuest(ctx context.Context, spec role, dir string) (*Result
 // serveGuest serves the drive at a socket.
 func (c *client) serveGuest(dir string) (socket string, stop func() error, err error) {
 	asker := control.NewAsker(c.station.rpc, func(context.Context, string) (*fabric.Endpoint, error) { return c.eps[0], nil })
-	lease, err := host.Borrow(c.ctx, host.Config{Element: c.el, Asker: asker, Node: c.spec.Servers[0].Name, Drive: driveName, Mode: device.Exclusive})
+	lease, err := host.Borrow(c.ctx, host.Config{Element: c.el, Asker: asker, Node: c.spec.Servers[0].Name, Drive: driveName, Mode: device.Shared}) // another is served by NBD
 	if err != nil {
 		return "", nil, err
 	}

@@ -153,7 +153,7 @@ func (y *Layer) TickSoon() {
 }
 
 // HandleReturned registers what hears of messages of normal class that a peer has no handler for, so that
-// so that a caller that waits for an answer need not wait until the deadline. Body is the message's beginning, of at most 32 bytes, and From the peer.
+// a caller that waits for an answer need not wait until the deadline. Body is the message's beginning, of at most 32 bytes, and From the peer.
 func (y *Layer) HandleReturned(id FrameID, fn Handler) error {
 	if id < FirstMessageID || id >= FirstReservedID {
 		return fmt.Errorf("fabric: message id %d: between %d and %d come back", id, FirstMessageID, FirstReservedID-1)

@@ -181,7 +181,9 @@ func (l *leader) take(relieve, foreground bool) (term uint64, ok bool) {
 		l.foreground.Store(foreground)
 	}
 	if role == roleAsleep {
-		l.coarse.Store(l.el.now())
+		now := l.el.now()
+		l.lull = now-l.coarse.Load() >= int64(lullTime) // the sleeper looked at the clock just before
+		l.coarse.Store(now)
 		l.disarm()
 		l.ring() // the sleeper finds itself relieved
 	}
@@ -412,7 +414,7 @@ func (l *leader) sleep(ctx context.Context, term uint64, d time.Duration, cond f
 	if !l.state.CompareAndSwap(term, still) { // ends the term: what is stacked on it is stale
 		return term, false, false
 	}
-	foreground, lull, since := l.foreground.Load(), l.lull, l.el.now()
+	foreground, lull, slept := l.foreground.Load(), l.lull, time.Duration(0)
 	l.sleeping.Add(1)
 	asleep := nextTerm(still, roleAsleep)
 	l.state.Store(asleep)
@@ -423,7 +425,7 @@ func (l *leader) sleep(ctx context.Context, term uint64, d time.Duration, cond f
 		d = until
 	}
 	if d > 0 && !held && ctx.Err() == nil && !l.closed.Load() && !l.el.hasBusy() && l.pollers.Load() == armed {
-		l.epollWait(d, lull)
+		slept = l.epollWait(d, lull)
 	}
 	term = nextTerm(asleep, rolePolling)
 	leads = l.state.CompareAndSwap(asleep, term)
@@ -434,29 +436,32 @@ func (l *leader) sleep(ctx context.Context, term uint64, d time.Duration, cond f
 		return 0, false, held
 	}
 	l.foreground.Store(foreground)
-	woke := l.el.now()
-	l.lull = woke-since >= int64(lullTime)
-	l.coarse.Store(woke)
+	l.lull = slept >= lullTime
+	l.coarse.Store(l.el.now())
 	l.disarm()
 	return term, true, held
 }
 
 // epollWait sleeps until a descriptor is readable or d is over; an error
 // (EINTR) is as good as an event, because the leader polls next. Where handlers run on other goroutines, they get the processor at once; in a lull the
-// runtime has it at once.
-func (l *leader) epollWait(d time.Duration, lull bool) {
+// runtime has it at once. It returns how long it slept.
+func (l *leader) epollWait(d time.Duration, lull bool) (slept time.Duration) {
 	var events [8]unix.EpollEvent
-	n := 0
+	n, start := 0, l.el.now()
 	if lull || l.el.workers.busy.Load() > 0 {
-		n = apart.EpollWait(l.epfd, events[:], d)
+		n, slept = apart.EpollWait(l.epfd, events[:], d)
 	} else if n = l.nap(&events, min(d, napTime)); n == 0 && d > napTime {
 		n, _ = unix.EpollWait(l.epfd, events[:], int((d-napTime+time.Millisecond-1)/time.Millisecond))
+	}
+	if slept == 0 {
+		slept = time.Duration(l.el.now() - start)
 	}
 	for _, e := range events[:max(n, 0)] {
 		if int(e.Fd) == l.bell {
 			l.hush()
 		}
 	}
+	return slept
 }
 
 // napTime is how long the runtime is not told that the leader sleeps. Where it has one processor it would take that away after 20 µs, put its

@@ -492,3 +492,41 @@ func TestLullLeavesTheMonitorAlone(t *testing.T) {
 		t.Logf("%d sleeps in %d ticks", fewest, ticks)
 	}
 }
+
+// TestReliefEndsLull: a leader that was relieved soon after it fell asleep is in no lull any more.
+func TestReliefEndsLull(t *testing.T) {
+	e, s := onStage(t, Efficient)
+	var lulls []bool
+	note := func() { lulls = append(lulls, e.leader.lull) } // by the leader, which is about to sleep
+	await := func(what string, cond func() bool) {
+		t.Helper()
+		for end := time.Now().Add(patience); !cond(); time.Sleep(50 * time.Microsecond) {
+			if time.Now().After(end) {
+				t.Fatal(what)
+			}
+		}
+	}
+	asleep := func() bool { return s.arm.Load() == nil && e.leader.role() == roleAsleep }
+	await("it does not sleep", asleep)
+	for range 200 {
+		if len(lulls) == 0 || !lulls[0] { // a signal may have ended the sleep
+			lulls = lulls[:0]
+			time.Sleep(3 * lullTime)
+			s.arm.Store(&note)
+			e.leader.kick()
+			await("it does not fall asleep again", asleep)
+			continue
+		}
+		polls := 0
+		if err := e.WaitFor(soon(t), func() bool { polls++; return polls > 2 }); err != nil { // relieves the sleeper
+			t.Fatal(err)
+		}
+		s.arm.Store(&note)
+		e.leader.nudge()
+		await("nobody sleeps after the relief", asleep)
+		if n := len(lulls); n > 1 && !lulls[n-1] {
+			return
+		}
+	}
+	t.Fatalf("still in a lull after %d short sleeps that ended in relief", len(lulls))
+}

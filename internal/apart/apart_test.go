@@ -45,7 +45,7 @@ func TestGivesProcessor(t *testing.T) {
 	kept := 0
 	for range calls {
 		before := rounds.Load()
-		if n := EpollWait(epfd, events[:], 0); n != 0 {
+		if n, _ := EpollWait(epfd, events[:], 0); n != 0 {
 			t.Fatalf("%d events", n)
 		}
 		if rounds.Load() == before {
@@ -64,13 +64,13 @@ func TestTimeout(t *testing.T) {
 	epfd, _ := pair(t)
 	var events [1]unix.EpollEvent
 	start := time.Now()
-	if n := EpollWait(epfd, events[:], 1500*time.Microsecond); n != 0 {
+	if n, _ := EpollWait(epfd, events[:], 1500*time.Microsecond); n != 0 {
 		t.Fatalf("%d events", n)
 	}
 	if took := time.Since(start); took < 1500*time.Microsecond {
 		t.Fatalf("it waited for %v", took)
 	}
-	if n := EpollWait(epfd, nil, time.Minute); n != 0 {
+	if n, _ := EpollWait(epfd, nil, time.Minute); n != 0 {
 		t.Fatalf("%d events without room for one", n)
 	}
 }
@@ -84,7 +84,7 @@ func TestStackGrows(t *testing.T) {
 			var events [8]unix.EpollEvent
 			n := 0
 			for n == 0 { // a signal of the collector's ends the call
-				n = EpollWait(epfd, events[:], time.Minute)
+				n, _ = EpollWait(epfd, events[:], time.Minute)
 			}
 			results <- n == 1 && int(events[0].Fd) == bell
 		}()
@@ -109,5 +109,35 @@ func TestAllocatesNothing(t *testing.T) {
 		EpollWait(epfd, events[:], 0)
 	}); n > 0 {
 		t.Errorf("%v allocations a call", n)
+	}
+}
+
+// TestSleptIsNotWaiting: the time for which the caller waits for a processor, which another goroutine has, is no sleep.
+func TestSleptIsNotWaiting(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	epfd, _ := pair(t)
+	var over atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for !over.Load() {
+		}
+	}()
+	var events [4]unix.EpollEvent
+	waited := time.Duration(0)
+	const calls = 10
+	for range calls {
+		start := time.Now()
+		_, slept := EpollWait(epfd, events[:], time.Millisecond)
+		took := time.Since(start)
+		if slept <= 0 || slept > took {
+			t.Fatalf("a sleep of %v in a call of %v", slept, took)
+		}
+		waited += took - slept
+	}
+	over.Store(true)
+	<-done
+	if waited < calls*time.Millisecond {
+		t.Errorf("in %d calls beside a goroutine that computes the caller waited %v for the processor", calls, waited)
 	}
 }

@@ -221,12 +221,12 @@ func testGuestNBD(t *testing.T, v *vm.VM, ctx context.Context) {
 	m.run("nbd-client -d /dev/nbd0")
 }
 
-// testTwoGuests: two guests and a Go program have all of one drive at once. Each writes a part, and reads what the others wrote; meanwhile borrowers of the rest are killed.
+// testTwoGuests: two guests and a Go program have all of one drive at once. Each writes a part, and reads what the others wrote, again and again while borrowers of the rest are killed.
 func testTwoGuests(t *testing.T, ctx context.Context, guests ...*vm.VM) {
 	r := newRig(t, "shm")
 	r.node("")
 	const part = driveBytes / 4
-	parts, all := part>>16, []*machine{}
+	var all []*machine
 	enough, stop := r.killer(3*part, part)
 	for i, v := range guests {
 		if v == nil {
@@ -235,38 +235,53 @@ func testTwoGuests(t *testing.T, ctx context.Context, guests ...*vm.VM) {
 		socket, _ := r.lend(fmt.Sprint("g", i), host.Config{Mode: device.Shared, Size: 3 * part})
 		m := &machine{v, r, ctx}
 		m.plug("rp1", socket, "nvme0n1")
-		m.run(fmt.Sprintf("dd if=/dev/urandom of=/tmp/own bs=64k count=%d", parts))
 		all = append(all, m)
 	}
 	d := r.borrow(r.client("other"), host.Config{Mode: device.Shared, Size: 3 * part})
-	own, group := random(11, part), sync.WaitGroup{}
-	for i, m := range all {
+	for turn, more := uint64(0), true; more && !t.Failed(); turn++ {
+		threeWrite(t, d, random(11+turn, part), all)
+		select {
+		case <-enough:
+			more = false
+		default:
+		}
+	}
+	for _, m := range all {
+		m.unplug("rp1", "nvme0n1")
+	}
+	stop()
+}
+
+// threeWrite has each guest write a part of what all have, and a Go program the last. Everybody reads the same then.
+func threeWrite(t *testing.T, d *host.Drive, own []byte, guests []*machine) {
+	t.Helper()
+	var group sync.WaitGroup
+	part := len(own)
+	parts := part >> 16
+	for i, m := range guests {
 		group.Go(func() {
-			if _, err := m.Run(ctx, fmt.Sprintf("dd if=/tmp/own of=/dev/nvme0n1 bs=64k seek=%d conv=fsync", i*parts)); err != nil {
+			if _, err := m.Run(m.ctx, fmt.Sprintf("dd if=/dev/urandom of=/tmp/own bs=64k count=%d && dd if=/tmp/own of=/dev/nvme0n1 bs=64k seek=%d conv=fsync", parts, i*parts)); err != nil {
 				t.Error(err)
 			}
 		})
 	}
-	if err := d.WriteAt(ctx, own, 2*part); err != nil {
+	if err := d.WriteAt(t.Context(), own, uint64(2*part)); err != nil {
 		t.Error(err)
 	}
 	group.Wait()
 	got := make([]byte, 3*part)
-	if err := d.ReadAt(ctx, got, 0); err != nil || !bytes.Equal(got[2*part:], own) {
+	if err := d.ReadAt(t.Context(), got, 0); err != nil || !bytes.Equal(got[2*part:], own) {
 		t.Errorf("the Go program reads other bytes: %v", err)
 	}
 	sum := fmt.Sprintf("%x", sha256.Sum256(got))
-	for i, m := range all {
+	for i, m := range guests {
 		if out := m.run(fmt.Sprintf("dd if=/dev/nvme0n1 bs=64k count=%d iflag=direct | sha256sum", 3*parts)); !strings.Contains(out, sum) {
 			t.Errorf("guest %d reads others than the Go program: %s", i, out)
 		}
 		if out := m.run("sha256sum < /tmp/own"); !strings.HasPrefix(out, fmt.Sprintf("%x", sha256.Sum256(got[i*part:][:part]))) {
 			t.Errorf("guest %d's part has other bytes than it wrote", i)
 		}
-		m.unplug("rp1", "nvme0n1")
 	}
-	<-enough
-	stop()
 }
 
 // testTwoLeases: one guest has two parts of a drive, a Go program a third. Resets of one controller again and again disturb neither what the others do nor what is on it.
