@@ -3,6 +3,7 @@ package vm
 import (
 	"bytes"
 	"debug/elf"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -102,7 +103,10 @@ func (t *Tools) initramfs(cfg *Config) ([]byte, error) {
 // loader is what starts programs that have libraries.
 const loader = "ld-linux-x86-64.so.2"
 
-// install adds a program to the guest's bin, and the libraries that it needs.
+// machineLibraries have those libraries of this machine's programs that the tools lack; fio is linked with Ceph's.
+var machineLibraries = []string{"/usr/lib/x86_64-linux-gnu", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu/ceph"}
+
+// install adds a program to the guest's bin, and the libraries that it needs: the tools' before this machine's, which are older.
 func (t *Tools) install(a *archive, from string) error {
 	b, err := os.ReadFile(from)
 	if err != nil {
@@ -130,6 +134,12 @@ func (t *Tools) install(a *archive, from string) error {
 				to = "lib64"
 			}
 			b, err := os.ReadFile(path)
+			for _, dir := range machineLibraries {
+				if errors.Is(err, fs.ErrNotExist) {
+					path = filepath.Join(dir, lib)
+					b, err = os.ReadFile(path)
+				}
+			}
 			if err != nil {
 				return fmt.Errorf("%s needs %s, which guests do not have: %w", from, lib, err)
 			}

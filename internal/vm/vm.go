@@ -60,7 +60,7 @@ type Config struct {
 	Memory  int    // MiB; 0: 192
 	CPUs    int    // 0: 1
 	Modules []string
-	// Programs are installed in the guest's /bin: this machine's by their paths, or the tools', as "usr/sbin/nvme". Libraries that they need are the tools'.
+	// Programs are installed in the guest's /bin: this machine's by their paths, or the tools', as "usr/sbin/nvme". Libraries that they need are the tools', or this machine's where the tools have none.
 	Programs []string
 	Args     []string // more of QEMU's
 	Append   string   // more of the kernel's command line

@@ -24,6 +24,9 @@ import (
 // guestPatience bounds all tests with a guest, which take a minute and a half at a load of 15: QEMU interprets its instructions, on a machine that others use too.
 const guestPatience = 15 * time.Minute
 
+// guestMemory is a guest's in MiB: fio and the 60 libraries of its engines, 80 MB, lie in it twice while it boots.
+const guestMemory = 512
+
 // machine is a guest under test.
 type machine struct {
 	*vm.VM
@@ -65,9 +68,13 @@ func (r *rig) boot(name string) *vm.VM {
 	defer cancel()
 	dir := filepath.Join(r.dir, name)
 	err := os.Mkdir(dir, 0o700)
+	var fio string
+	if err == nil {
+		fio, err = exec.LookPath("fio")
+	}
 	var v *vm.VM
 	if err == nil {
-		v, err = r.tools.Start(ctx, vm.Config{Dir: dir, Modules: []string{"nvme", "crc32c_generic", "ext4", "nbd", "virtio_net"}, Programs: []string{"usr/sbin/nvme"},
+		v, err = r.tools.Start(ctx, vm.Config{Dir: dir, Memory: guestMemory, Modules: []string{"nvme", "crc32c_generic", "ext4", "nbd", "virtio_net"}, Programs: []string{"usr/sbin/nvme", fio},
 			Args: []string{"-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"}, Append: "nvme_core.io_timeout=20 nvme_core.admin_timeout=40"})
 	}
 	if err != nil {
@@ -161,6 +168,7 @@ func TestGuest(t *testing.T) {
 			m.plug("rp1", socket, "nvme0n1")
 			m.content(want)
 			m.tools()
+			m.fio()
 			if l := r.lease(); (l.Queues > 0 && l.Windows > 2) != (scheme == "shm") { // far: a window for each area of the guest's memory, and one for the bells
 				t.Errorf("the lender has %d queues and %d windows", l.Queues, l.Windows)
 			}
@@ -180,6 +188,34 @@ func TestGuest(t *testing.T) {
 	t.Run("two guests", func(t *testing.T) { testTwoGuests(t, m.ctx, m.VM, <-other) })
 	t.Run("two guests' worth", func(t *testing.T) { testTwoLeases(t, m.VM, m.ctx) })
 	t.Run("lender killed", func(t *testing.T) { testGuestLenderKilled(t, m.VM, m.ctx) })
+}
+
+// fioVerify has fio write blocks of a part of the drive in any order, read them and hold them against what it wrote. It ends with an error where one differs.
+func fioVerify(offset, size int, more string) string {
+	return fmt.Sprintf("cd /tmp && fio --name=verify --filename=/dev/nvme0n1 --offset=%d --size=%d --rw=randwrite --bs=4k --direct=1 --ioengine=libaio --iodepth=8 --verify=crc32c --verify_fatal=1 --thread --minimal %s >/tmp/fio 2>&1 || { tail -n 5 /tmp/fio; false; }", offset, size, more)
+}
+
+// fio has fio verify what it wrote to the whole drive, and find the one byte that the lender's file is given afterwards.
+func (m *machine) fio() {
+	m.t.Helper()
+	m.run(fioVerify(0, driveBytes, ""), fioVerify(0, driveBytes, "--verify_only"))
+	f, err := os.OpenFile(m.file, os.O_RDWR, 0)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer f.Close()
+	b := []byte{0}
+	const at = driveBytes/2 + 1000
+	if _, err := f.ReadAt(b, at); err != nil {
+		m.t.Fatal(err)
+	}
+	b[0]++
+	if _, err := f.WriteAt(b, at); err != nil {
+		m.t.Fatal(err)
+	}
+	if out, err := m.Run(m.ctx, fioVerify(0, driveBytes, "--verify_only")); err == nil || !strings.Contains(out+err.Error(), "verify") {
+		m.t.Errorf("fio does not see a byte that was changed: %s, %v", out, err)
+	}
 }
 
 // tools has nvme-cli look at the drive.
@@ -239,6 +275,7 @@ func testTwoGuests(t *testing.T, ctx context.Context, guests ...*vm.VM) {
 	}
 	d := r.borrow(r.client("other"), host.Config{Mode: device.Shared, Size: 3 * part})
 	for turn, more := uint64(0), true; more && !t.Failed(); turn++ {
+		verifyAll(t, all, part)
 		threeWrite(t, d, random(11+turn, part), all)
 		select {
 		case <-enough:
@@ -250,6 +287,20 @@ func testTwoGuests(t *testing.T, ctx context.Context, guests ...*vm.VM) {
 		m.unplug("rp1", "nvme0n1")
 	}
 	stop()
+}
+
+// verifyAll has fio at work in each guest at once, in its part.
+func verifyAll(t *testing.T, guests []*machine, part int) {
+	t.Helper()
+	var group sync.WaitGroup
+	for i, m := range guests {
+		group.Go(func() {
+			if _, err := m.Run(m.ctx, fioVerify(i*part, part, "")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
 }
 
 // threeWrite has each guest write a part of what all have, and a Go program the last. Everybody reads the same then.
