@@ -88,7 +88,8 @@ func TestCodeCacheRefused(t *testing.T) {
 	if err := errors.Join(os.Mkdir(open, 0o700), os.Chmod(open, 0o777)); err != nil {
 		t.Fatal(err)
 	}
-	for dir, want := range map[string]string{open: "chmod go-w " + open, "/proc/self": "name a directory that this user can write to"} {
+	for dir, want := range map[string]string{open: "chmod go-w " + open, "/proc/self": "name a directory that this user can write to",
+		"/sys/kernel": "name a directory that this user can write to"} {
 		out, err := self(t.Context(), "", "node", "--name", "a", "--listen", "shm://"+filepath.Join(t.TempDir(), "a.sock"), "--token-file", tokens, "--code-cache", dir).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "code_cache: ") || !strings.Contains(string(out), want) {
 			t.Errorf("with %s: %v, want %q\n%s", dir, err, want, out)

@@ -36,7 +36,7 @@ func TestStretches(t *testing.T) {
 		{"what is jumped over", withCode(cat(bytes.Repeat(skipped, 10), zero)...), 40_000},
 		{"the other branch", withCode(cat(bytes.Repeat(other, 10), zero)...), 40_000},
 		{"several blocks left at once", withCode(cat(bytes.Repeat(deep, 10), zero)...), 20_000},
-		{"calls of a long leaf", calls(5000, 1500), 5000 * 1500},
+		{"calls of a long leaf", calls(16_000, 1500), 16_000 * 1500},
 		{"calls of a short leaf", calls(50, 8000), 50 * 8000},
 	} {
 		m, err := Decode(c.wasm, testRules())
