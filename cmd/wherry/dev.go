@@ -136,31 +136,61 @@ told a file that keeps them (wherry node --lend-grants).`,
 
 func (a *app) devReturnCommand(on *string) *cobra.Command {
 	return &cobra.Command{
-		Use:   "return NAME LEASE",
+		Use:   "return [NAME] LEASE",
 		Short: "End a lease: your own, or as an admin anybody's",
 		Long: `End a lease of a device. wherry dev stat lists them. The command returns when nothing
 of the lease is under way any more and its blocks can be borrowed again. Its borrower's
-commands fail within a second.`,
-		Example:           "  wherry dev return disk0 690854027701",
-		Args:              cobra.ExactArgs(2),
+commands fail within a second. Without NAME the lease is sought among all devices that
+you may borrow.`,
+		Example:           "  wherry dev return 690854027701\n  wherry dev return disk0 690854027701",
+		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: a.completing(completeDevices, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			lease, err := strconv.ParseUint(args[1], 10, 64)
+			number := args[len(args)-1]
+			lease, err := strconv.ParseUint(number, 10, 64)
 			if err != nil {
-				return usagef("%q is not the number of a lease; wherry dev stat %s lists them", args[1], args[0])
+				return usagef("%q is not the number of a lease; wherry dev stat NAME lists them", number)
 			}
 			return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
-				at, err := deviceNode(ctx, c, *on, args[0])
+				var at, name string
+				var err error
+				if len(args) == 2 {
+					name = args[0]
+					at, err = deviceNode(ctx, c, *on, name)
+				} else {
+					at, name, err = leaseDevice(ctx, c, *on, lease)
+				}
 				if err == nil {
 					err = c.ReturnLease(ctx, at, lease)
 				}
 				if err != nil {
 					return err
 				}
-				return a.print(map[string]any{"device": args[0], "node": at, "lease": lease}, func(io.Writer) {})
+				return a.print(map[string]any{"device": name, "node": at, "lease": lease}, func(io.Writer) {})
 			})
 		},
 	}
+}
+
+// leaseDevice finds the device that a lease is of, at one node or among those of all.
+func leaseDevice(ctx context.Context, c *client.Client, on string, lease uint64) (at, name string, err error) {
+	list, err := c.Devices(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	for _, d := range list {
+		if on != "" && d.Node != on || !slices.ContainsFunc(d.Leases, func(l device.LeaseInfo) bool { return l.ID == lease }) {
+			continue
+		}
+		if name != "" {
+			return "", "", usagef("nodes %s and %s have a lease %d each: say which (--on)", at, d.Node, lease)
+		}
+		at, name = d.Node, d.Name
+	}
+	if name == "" {
+		return "", "", fmt.Errorf("%w: %d, among the devices that you may borrow (wherry dev ls); wherry dev stat NAME lists the leases of one", device.ErrNoLease, lease)
+	}
+	return at, name, nil
 }
 
 // completeDevices are the devices that the user may borrow.
