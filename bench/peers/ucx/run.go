@@ -66,9 +66,8 @@ var ErrNoTest = errors.New(program + " has no request-reply test with several un
 const (
 	startTime   = 10 * time.Second // a server has to listen by then
 	pollTime    = 2 * time.Millisecond
-	graceTime   = 20 * time.Second // what a run may take besides its iterations
-	probeCalls  = 200              // of the run that finds out how many fit into a turn
-	probeWarm   = 20
+	graceTime   = time.Minute // what a run may take besides its iterations
+	probeCalls  = 200         // of the run that finds out how many fit into a turn; of bulk data leastCalls
 	leastCalls  = 20
 	versionTime = 5 * time.Second
 )
@@ -223,7 +222,11 @@ func (w test) sample(r Report) figures.Sample {
 func (t *Tool) run(ctx context.Context, w test, transport string) (Report, error) {
 	key := transport + " " + w.name + " " + strconv.Itoa(w.size)
 	if t.fit[key] == 0 {
-		r, err := t.runOnce(ctx, w, transport, probeCalls, probeWarm)
+		n := probeCalls
+		if w.size == figures.BulkBytes { // beside other work each of them takes a tenth of a second
+			n = leastCalls
+		}
+		r, err := t.runOnce(ctx, w, transport, n, n/10)
 		if err != nil {
 			return r, err
 		}
