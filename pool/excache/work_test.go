@@ -163,6 +163,26 @@ func TestReadAfterFilling(t *testing.T) {
 	}
 }
 
+// TestReadAfterWrites: what was written here and there, and is read in a row from then on, is saved until each place was looked at once: not in the third walk. A run
+// has several areas, and each learns from it; they used to wait until a run began with them.
+func TestReadAfterWrites(t *testing.T) {
+	const pages = 64 << 20 / PageBytes
+	w := newWorked(64, 16, false)
+	w.fill(pages * 512)
+	for range 20_000 {
+		w.at(w.rng.IntN(pages)*512, true)
+	}
+	for pass := range 4 {
+		before := w.core.Counts.Saved
+		for i := range pages {
+			w.at(i*512, false)
+		}
+		if saved := w.core.Counts.Saved - before; pass >= 2 && saved > pages/64 {
+			t.Errorf("walk %d: %d pages were saved, and nothing was written", pass, saved)
+		}
+	}
+}
+
 // TestHotBesideWalk: what comes back again and again stays, though far more passes by than is local. A page that leaves the main queue must be known
 // when it comes back, or each round of the queue is a miss for each hot page.
 func TestHotBesideWalk(t *testing.T) {
