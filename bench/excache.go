@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -114,6 +115,7 @@ func (c *client) excache() error {
 	if err != nil {
 		return err
 	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(excache.LeastProcessors)) // as wherry run has it; this process is bound to one
 	gets, err := c.pageGets(mem)
 	if err != nil {
 		return err

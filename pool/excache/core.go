@@ -303,7 +303,7 @@ func (c *Core) installAll(first, span, p uint32, write, down bool) {
 
 // install makes n pages from first on local, which are all remote or all zero. p is the page that was asked for.
 func (c *Core) install(first, n, p uint32, write bool) {
-	s := c.installed(first, p, write)
+	s := c.installed(first, n, p, write)
 	if c.pages[first].state == zero {
 		c.Counts.Zeroed += uint64(n)
 		c.emit(map2(s == dirty, fillZero, fillBlank), first, n)
@@ -326,15 +326,15 @@ func (c *Core) ahead(first, n, p uint32) {
 	c.Counts.Ahead += uint64(n - 1)
 }
 
-// installed is the state that pages at first are to have once they are local.
-func (c *Core) installed(first, p uint32, write bool) state {
+// installed is the state that n pages from first on are to have once they are local.
+func (c *Core) installed(first, n, p uint32, write bool) state {
 	quiet := c.forks[first/roomPages] == still
 	switch {
 	case write && !quiet:
 		return dirty
 	case c.pages[first].state == zero:
 		return blank
-	case !quiet && c.areas[p/runPages].guess():
+	case !quiet && c.guess(first, n, p):
 		return dirty
 	}
 	return clean
@@ -371,9 +371,10 @@ func map2[T any](yes bool, a, b T) T {
 func (c *Core) firstWrite(p uint32) {
 	c.Counts.WriteFaults++
 	area := &c.areas[p/runPages]
-	h := c.writes.hit(p, map2(c.far[p/roomPages], runPages, nearPages))
+	most := map2(c.far[p/roomPages], runPages, nearPages)
+	h := c.writes.hit(p, most)
 	if area.level > 0 {
-		h.run = max(h.run, runPages)
+		h.run = uint32(most)
 	}
 	first, n := c.stretchWrites(p, h)
 	for q := first; q < first+n; q++ {
@@ -395,14 +396,18 @@ type trust struct {
 
 const trustMost = 3
 
-// guess reports whether pages are to come writable.
-func (t *trust) guess() bool {
-	if t.left > 0 {
-		t.left--
-		return true
+// guess reports whether n pages from first on are to come writable. The area of p decides, the page that was asked for; every area of the run uses a
+// guess up, or is tested.
+func (c *Core) guess(first, n, p uint32) bool {
+	yes := c.areas[p/runPages].left > 0
+	for a := first / runPages; a <= (first+n-1)/runPages; a++ {
+		if t := &c.areas[a]; !yes {
+			t.test = true
+		} else if t.left > 0 {
+			t.left--
+		}
 	}
-	t.test = true
-	return false
+	return yes
 }
 
 // written says that n pages from first on are written.

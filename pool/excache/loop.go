@@ -15,6 +15,10 @@ import (
 // one is what an eventfd is written.
 var one = [8]byte{1}
 
+// LeastProcessors is what a program that serves faults gives runtime.GOMAXPROCS at least, however few there are: the Go runtime takes the only one
+// away from each system call that lasts, and looks every 20 µs whether one does.
+const LeastProcessors = 2
+
 const (
 	// hands is how many loops a session has: while one waits for the store the other reads faults.
 	hands = 2

@@ -81,14 +81,22 @@ func (c *Core) victim() uint32 {
 
 // evict gives up to n pages up, those side by side together: fewer where transfers are wanting that they could leave by, or all are under way.
 func (c *Core) evict(n int) {
-	n = min(n, c.Local(), len(c.victims), c.canSend())
-	gone := c.victims[:0]
+	n = min(n, c.Local(), len(c.victims))
+	gone, sends := c.victims[:0], c.canSend()
 	for tries := c.Local(); len(gone) < n && tries > 0; tries-- {
 		p := c.victim()
+		g := &c.pages[p]
 		// What it was before is still on its way to the store, and may not come after what it is now; or a child is to have that.
-		if g := &c.pages[p]; g.transfer != 0 || g.state == dirty && c.forks[p/roomPages] == copied {
+		if g.transfer != 0 || g.state == dirty && c.forks[p/roomPages] == copied {
 			c.enter(p, g.main)
 			continue
+		}
+		if g.state == dirty && c.far[p/roomPages] {
+			if sends == 0 {
+				c.enter(p, g.main)
+				break
+			}
+			sends--
 		}
 		gone = append(gone, p)
 	}

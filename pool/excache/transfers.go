@@ -321,7 +321,7 @@ func (c *Core) place(i uint8) {
 
 func (c *Core) placeRun(i uint8, first, n uint32) {
 	t := &c.transfers[i]
-	s := c.installed(first, t.page, t.write)
+	s := c.installed(first, n, t.page, t.write)
 	c.out = append(c.out, effect{kind: map2(s == dirty, place, placeProtected), transfer: i, first: first, n: n})
 	c.enterAll(first, n, s)
 }
