@@ -107,7 +107,7 @@ func scanColumns(ctx context.Context, ins []Input, o *Options) (*Plan, error) {
 	case Arrow:
 		f.format = arrowFormat{o}
 	case NDJSON:
-		f.format = &ndjsonFormat{o: o, infer: infer, bad: bad}
+		f.format = &ndjsonFormat{o: o, infer: infer, bad: bad, met: map[string]bool{}}
 	default:
 		f.format = &csvFormat{o: o, infer: infer, bad: bad}
 	}
@@ -141,6 +141,9 @@ func scanColumns(ctx context.Context, ins []Input, o *Options) (*Plan, error) {
 		defer f.Close()
 		err := p.fillColumns(ctx, f, sink, o)
 		p.Files, p.Bad = f.stats, *bad
+		if nd, ok := f.format.(*ndjsonFormat); ok && p.Rows > 0 {
+			p.Unmet = nd.unmet()
+		}
 		return err
 	}
 	return p, nil

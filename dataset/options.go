@@ -303,6 +303,11 @@ func (o *Options) checkColumns() error {
 	if err := o.checkLike(o.ColumnTypes); err != nil {
 		return err
 	}
+	for _, c := range o.Like {
+		if o.fields != nil && o.fields.Index(c.Name) < 0 {
+			return fmt.Errorf("%w: the schema (--schema) does not name the column %q, which the dataset has: name it too, or leave the schema out if the file has a header", ErrOptions, c.Name)
+		}
+	}
 	for _, c := range o.ColumnTypes {
 		if _, err := putterOf(c.Type); err != nil && (o.Format != NDJSON || !c.Type.Nested()) {
 			return err

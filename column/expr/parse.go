@@ -203,7 +203,7 @@ func (r *reader) binary(e *ast.BinaryExpr, depth int) (*Node, error) {
 		return nil, err
 	}
 	for _, n := range []*Node{a, b} {
-		if n.Kind == Raw {
+		if n.Kind == Raw && n.Type.Extension == column.NoExtension {
 			return nil, r.fail(e, "column %q is of type %v, with which expressions cannot compute yet", r.columns[n.Column].Name, n.Type)
 		}
 	}
@@ -248,6 +248,9 @@ func (r *reader) match(e *ast.BinaryExpr, a, b *Node) (*Node, *Node, error) {
 	}
 	if err != nil {
 		return nil, nil, err
+	}
+	if a.Type.Extension != b.Type.Extension {
+		return nil, nil, r.fail(e, "%v %v %v: an ip or a uuid is compared with another, or with one in quotes", a.Type, e.Op, b.Type)
 	}
 	if a.Kind != b.Kind {
 		return nil, nil, r.fail(e, "%v %v %v: both sides must be of one type: convert one with i64(…), u64(…) or f64(…)", a.Kind, e.Op, b.Kind)

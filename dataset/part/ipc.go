@@ -44,7 +44,7 @@ func NewStream(from io.Reader, most uint64) (s *Stream, err error) {
 		return nil, fmt.Errorf("%w: it is no Arrow stream: %w", ErrPart, err)
 	}
 	for _, f := range s.r.Schema().Fields() {
-		t, err := ColumnType(plainType(f.Type))
+		t, err := fieldType(plainField(f))
 		if err != nil {
 			s.r.Release()
 			return nil, fmt.Errorf("column %q: %w", f.Name, err)
@@ -52,6 +52,11 @@ func NewStream(from io.Reader, most uint64) (s *Stream, err error) {
 		s.Columns = append(s.Columns, column.Column{Name: f.Name, Type: t, Nullable: f.Nullable})
 	}
 	return s, s.Columns.Validate()
+}
+
+// plainField is a field within a list or a struct, or a column, once it is plain.
+func plainField(f arrow.Field) arrow.Field {
+	return arrow.Field{Name: f.Name, Type: plainType(f.Type), Nullable: true, Metadata: f.Metadata}
 }
 
 // plainType is the type that values of t have once they are columns.
@@ -66,11 +71,11 @@ func plainType(t arrow.DataType) arrow.DataType {
 	case *arrow.StructType:
 		fields := make([]arrow.Field, t.NumFields())
 		for i, f := range t.Fields() {
-			fields[i] = arrow.Field{Name: f.Name, Type: plainType(f.Type), Nullable: true}
+			fields[i] = plainField(f)
 		}
 		return arrow.StructOf(fields...)
 	case *arrow.MapType, *arrow.ListType, *arrow.LargeListType, *arrow.FixedSizeListType:
-		return arrow.ListOf(plainType(t.(arrow.ListLikeType).Elem()))
+		return arrow.ListOfField(plainField(t.(arrow.ListLikeType).ElemField()))
 	}
 	return t
 }
