@@ -3,6 +3,7 @@ package client
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/column"
@@ -61,7 +62,22 @@ func (l *loading) unmet(columns column.Schema, names []string) error {
 		return nil
 	}
 	met := slices.DeleteFunc(columns.Names(), func(name string) bool { return slices.Contains(names, name) })
-	return fmt.Errorf("%w: a type is given for %q, and no row has such a member; %s", dataset.ErrInput, names[0], schema.Suggest(names[0], met))
+	return fmt.Errorf("%w: a type is given for %q, and no row of %s has such a member; %s", dataset.ErrInput, names[0], l.filesText(), schema.Suggest(names[0], met))
+}
+
+// filesText names the files that are loaded.
+func (l *loading) filesText() string {
+	var names []string
+	for _, in := range l.spec.Inputs {
+		names = append(names, in.Name())
+	}
+	for _, at := range l.spec.At {
+		names = append(names, at.Node+":"+at.Path)
+	}
+	if len(names) > 3 {
+		names = append(names[:2], fmt.Sprintf("%d more", len(names)-2))
+	}
+	return strings.Join(names, ", ")
 }
 
 // unmetAnywhere are the columns that no row of any node's file has.

@@ -298,7 +298,7 @@ func (o *Options) checkColumns() error {
 	case o.EmptyIsZero:
 		return fmt.Errorf("%w: in columns an empty field is a missing value (--empty-is-zero is for rows that are one value of fixed width: --schema with one field, or --packed)", ErrOptions)
 	case o.Types != nil && (o.Schema != nil || o.Format != CSV || !o.Header):
-		return fmt.Errorf("%w: types without names (--types) go with a CSV header (--header), and instead of a schema (--schema)", ErrOptions)
+		return fmt.Errorf("%w: types without names (--types u8,f64, where name:type has one) go with a CSV header (--header), and instead of a schema (--schema)", ErrOptions)
 	}
 	if err := o.checkLike(o.ColumnTypes); err != nil {
 		return err

@@ -130,7 +130,7 @@ func (r *parquetReader) columns() error {
 		name := c.Name()
 		s, err := r.shapeOf(c, as[name], 0)
 		if err != nil {
-			return fmt.Errorf("column %q: %w", name, err)
+			return fmt.Errorf("column %q: %w: write the file again with another type, or without that column", name, err)
 		}
 		r.schema = append(r.schema, column.Column{Name: name, Type: s.typ, Nullable: c.Optional()})
 		r.shapes = append(r.shapes, s)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 
 	flatbuffers "github.com/google/flatbuffers/go"
 
@@ -89,10 +90,16 @@ func (s *Stream) Next() (columns []arrow.Array, err error) {
 		if errors.Is(err, io.EOF) {
 			return nil, io.EOF
 		}
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil, fmt.Errorf("%w: it is cut off: copy or write the file again: %w", ErrPart, err)
+		}
 		return nil, fmt.Errorf("%w: %w", ErrPart, err)
 	}
 	for i, a := range rec.Columns() {
 		if err := array.ValidateFull(a); err != nil {
+			if text := strings.ToValidUTF8(err.Error(), "?"); text != err.Error() { // the library quotes what it found
+				return nil, fmt.Errorf("%w: column %q: %s: write the column as binary, or mend the text where it comes from", ErrPart, s.Columns[i].Name, text)
+			}
 			return nil, fmt.Errorf("%w: column %q: %w", ErrPart, s.Columns[i].Name, err)
 		}
 		if !s.Columns[i].Nullable && a.NullN() > 0 {

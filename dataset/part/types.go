@@ -99,7 +99,7 @@ func ColumnType(t arrow.DataType) (column.Type, error) {
 			}
 		}
 		if out.ID == column.Invalid {
-			return out, fmt.Errorf("%w: columns of Arrow type %v are not supported yet", column.ErrType, t)
+			return out, fmt.Errorf("%w: columns of Arrow type %v are not supported: write it as another type, such as date32, f32 or decimal128, or leave the column out", column.ErrType, t)
 		}
 	}
 	return out, out.Validate()
