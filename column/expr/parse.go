@@ -20,8 +20,9 @@ import (
 const (
 	// MaxBytes bounds an expression's text.
 	MaxBytes = 16 << 10
-	// maxDecimalText bounds a number beside a decimal: an exponent of many digits would take all memory.
-	maxDecimalText = 64
+	// maxDecimalText bounds a number beside a decimal, and greatestDecimal what it is and how near to 0: to write out a large exponent takes seconds.
+	maxDecimalText  = 64
+	greatestDecimal = 1e39
 	// maxDepth bounds how deep an expression is nested.
 	maxDepth = 100
 )
@@ -299,6 +300,11 @@ func (r *reader) settle(n, beside *Node, at ast.Node) (*Node, error) {
 // decimal is a number beside a decimal: one with as many places behind the point, exactly.
 func (r *reader) decimal(n *Node, t column.Type, at ast.Node) (*Node, error) {
 	v, ok := new(big.Rat), len(n.Text) <= maxDecimalText
+	if about, err := strconv.ParseFloat(n.Text, 64); err == nil && about == 0 {
+		ok = ok && !strings.ContainsAny(n.Text, "eEpP")
+	} else if err == nil || errors.Is(err, strconv.ErrRange) { // integers of other bases are no floats
+		ok = ok && math.Abs(about) < greatestDecimal && math.Abs(about) > 1/greatestDecimal
+	}
 	if ok {
 		v, ok = v.SetString(n.Text)
 	}
