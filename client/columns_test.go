@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/dataset"
 	"github.com/wherry-fabric/wherry/dataset/batch"
 )
@@ -73,6 +74,7 @@ t = pa.table({
   'note': pa.array(['note %d' % i for i in range(n)], pa.string()),
   'raw': pa.array(some(lambda i: bytes([i % 256, 0])), pa.binary()),
   'key': pa.array([bytes([i % 256] * 5) for i in range(n)], pa.binary(5)),
+  'id': pa.ExtensionArray.from_storage(pa.uuid(), pa.array(some(lambda i: i.to_bytes(16, 'big')), pa.binary(16))),
   'none': pa.array([None] * n, pa.string()),
 })
 pq.write_table(t, sys.argv[1], row_group_size=1900)
@@ -141,7 +143,7 @@ func TestParquetToArrow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if report.Table.Rows != 10000 || report.Table.Shards[0].Element != "n2" || len(report.Table.Columns) != 18 {
+		if report.Table.Rows != 10000 || report.Table.Shards[0].Element != "n2" || len(report.Table.Columns) != 19 || report.Table.Columns[17].Type != column.Extended(column.UUID) {
 			t.Errorf("%+v", report.Table)
 		}
 	})

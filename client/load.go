@@ -312,6 +312,9 @@ func (l *loading) dryRun(ctx context.Context) error {
 	if err := l.plan.Fill(ctx, dataset.Discard{}); err != nil {
 		return err
 	}
+	if err := l.unmet(l.plan.Columns, l.plan.Unmet); err != nil {
+		return err
+	}
 	l.report.Edges, l.report.Rows, l.report.Bytes = l.plan.Edges, l.plan.Rows, l.plan.TotalBytes()
 	l.report.Bad, l.report.BadLines = l.plan.Bad.Count, control.BadLinesOf(&l.plan.Bad)
 	l.report.Table = &cluster.Table{Name: l.spec.Name, Kind: l.plan.Kind, Schema: l.plan.Schema, Columns: l.plan.Columns, Rows: l.plan.Rows}
@@ -425,6 +428,9 @@ func (l *loading) push(ctx context.Context) (*cluster.Table, error) {
 	if werr := sink.wait(); werr != nil && !errors.Is(werr, err) {
 		err = werr // the cause, where Fill saw a context that ended
 	}
+	if err == nil {
+		err = l.unmet(l.plan.Columns, l.plan.Unmet)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -520,6 +526,9 @@ func (l *loading) pull(ctx context.Context) (*cluster.Table, error) {
 	}
 	if a.file.Kind == cluster.CSR && len(l.nodes) > 1 {
 		return nil, fmt.Errorf("%w: a graph in several files cannot be loaded at the nodes, because its vertices must be numbered together: load it from one node, or from here", control.ErrRequest)
+	}
+	if err := l.unmet(a.file.Columns, l.unmetAnywhere()); err != nil {
+		return nil, err
 	}
 	t := l.table(a.file.Kind, a.file.Schema, cluster.BlockOf(counts))
 	l.pulledColumns(t)

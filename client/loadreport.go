@@ -1,11 +1,16 @@
 package client
 
 import (
+	"fmt"
+	"slices"
+	"strings"
+
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/dataset"
 	"github.com/wherry-fabric/wherry/dataset/batch"
 	"github.com/wherry-fabric/wherry/dataset/part"
+	"github.com/wherry-fabric/wherry/schema"
 )
 
 // ColumnsReport is what a load of columns made of its files.
@@ -49,6 +54,45 @@ func (r *ColumnsReport) ofColumns(s column.Schema, stats []part.Stats, files []d
 		}
 		r.Columns = append(r.Columns, out)
 	}
+}
+
+// unmet refuses a column that was given a type and that no row has: its name is misspelt. What is added to a dataset has its names.
+func (l *loading) unmet(columns column.Schema, names []string) error {
+	if len(names) == 0 || l.base != nil {
+		return nil
+	}
+	met := slices.DeleteFunc(columns.Names(), func(name string) bool { return slices.Contains(names, name) })
+	return fmt.Errorf("%w: a type is given for %q, and no row of %s has such a member; %s", dataset.ErrInput, names[0], l.filesText(), schema.Suggest(names[0], met))
+}
+
+// filesText names the files that are loaded.
+func (l *loading) filesText() string {
+	var names []string
+	for _, in := range l.spec.Inputs {
+		names = append(names, in.Name())
+	}
+	for _, at := range l.spec.At {
+		names = append(names, at.Node+":"+at.Path)
+	}
+	if len(names) > 3 {
+		names = append(names[:2], fmt.Sprintf("%d more", len(names)-2))
+	}
+	return strings.Join(names, ", ")
+}
+
+// unmetAnywhere are the columns that no row of any node's file has.
+func (l *loading) unmetAnywhere() (out []string) {
+	first := true
+	for _, n := range l.nodes {
+		switch {
+		case n.file.Rows == 0:
+		case first:
+			out, first = slices.Clone(n.file.Unmet), false
+		default:
+			out = slices.DeleteFunc(out, func(name string) bool { return !slices.Contains(n.file.Unmet, name) })
+		}
+	}
+	return out
 }
 
 // boundText writes a bound as the column's values are written.

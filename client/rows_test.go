@@ -2,6 +2,8 @@ package client
 
 import (
 	"errors"
+	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -23,6 +25,9 @@ type sale struct {
 	Code    [2]byte
 	Raw     []byte
 	Count   uint8 `wherry:"n,u16"`
+	Host    netip.Addr
+	ID      string   `wherry:"id,uuid"`
+	Bytes   [16]byte `wherry:"b,uuid"`
 	private int
 	Skipped chan int `wherry:"-"`
 }
@@ -32,7 +37,8 @@ func orders(n int) []sale {
 	for i := range out {
 		yes, note := i%2 == 0, strings.Repeat("n", i%5)
 		out[i] = sale{User: int64(i%10) - 3, Product: []string{"tea", "coffee"}[i%2], Total: float64(i) / 4, When: time.Date(2026, 3, 1, 12, 0, i, 5000, time.UTC),
-			Took: time.Duration(i) * time.Millisecond, Code: [2]byte{byte(i), 1}, Raw: []byte{byte(i)}, Count: uint8(i)}
+			Took: time.Duration(i) * time.Millisecond, Code: [2]byte{byte(i), 1}, Raw: []byte{byte(i)}, Count: uint8(i),
+			Host: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), ID: fmt.Sprintf("00000000-0000-4000-8000-%012x", i), Bytes: [16]byte{1, 15: byte(i)}}
 		if i%3 != 0 {
 			out[i].Paid, out[i].Note = &yes, &note
 		}
@@ -51,7 +57,7 @@ func TestStructs(t *testing.T) {
 			t.Fatal(err)
 		}
 		if report.Rows != 500 || report.Table.Shards[0].Rows != 250 || report.Table.Columns.List() !=
-			"user id:i64,Product:utf8,total:f64,When:timestamp[us, UTC],took:duration[ms],paid:bool,Note:utf8,Code:bytes2,Raw:binary,n:u16" {
+			"user id:i64,Product:utf8,total:f64,When:timestamp[us, UTC],took:duration[ms],paid:bool,Note:utf8,Code:bytes2,Raw:binary,n:u16,Host:ip,id:uuid,b:uuid" {
 			t.Errorf("%+v", report.Table)
 		}
 		if _, err := LoadRowsAs(t.Context(), c, LoadSpec{Name: "orders", Append: true}, slices.Values(want[:2])); err != nil {
@@ -60,7 +66,7 @@ func TestStructs(t *testing.T) {
 		if _, err := LoadRowsAs(t.Context(), c, LoadSpec{Name: "orders", Replace: true}, slices.Values(want)); err != nil {
 			t.Fatal(err)
 		}
-		same := cmp.AllowUnexported(sale{})
+		same := cmp.Options{cmp.AllowUnexported(sale{}), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })}
 		var got []sale
 		for o, err := range All[sale](t.Context(), c, From("orders")) {
 			if err != nil {
@@ -80,6 +86,16 @@ func TestStructs(t *testing.T) {
 		}
 		if len(got) != 3 || got[0].Total != 124 || got[2].Total != 122.5 {
 			t.Errorf("%+v", got)
+		}
+		got = nil
+		for o, err := range All[sale](t.Context(), c, From("orders").Where(`Host > "10.0.0.255" && Host != "10.0.1.2" && id < "00000000-0000-4000-8000-000000000105"`).Order("-Host")) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, o)
+		}
+		if diff := cmp.Diff([]sale{want[260], want[259], want[257], want[256]}, got, same); diff != "" {
+			t.Error(diff)
 		}
 		rows, err := c.Ask(t.Context(), From("orders").Group("Product").Agg("n=count()", "most=max(total)").Order("Product"))
 		if err != nil {

@@ -10,8 +10,8 @@ import (
 // Each type has one text form, which is read back as the same type.
 func TestTypesRoundTrip(t *testing.T) {
 	for _, text := range []string{"i8", "i64", "u8", "u64", "f32", "f64", "bool", "date32", "time32[s]", "time32[ms]", "time64[us]", "time64[ns]",
-		"timestamp[s]", "timestamp[us, UTC]", "timestamp[ns, Europe/Berlin]", "duration[ms]", "decimal128(10, 2)", "utf8", "binary", "bytes16",
-		"list<u32>", "list<list<timestamp[us, UTC]>>", `struct<a:i64,"b,c>":list<struct<x:decimal128(10, 2),y y:utf8>>>`} {
+		"timestamp[s]", "timestamp[us, UTC]", "timestamp[ns, Europe/Berlin]", "duration[ms]", "decimal128(10, 2)", "utf8", "binary", "bytes16", "uuid", "ip",
+		"list<u32>", "list<uuid>", "struct<a:ip>", "list<list<timestamp[us, UTC]>>", `struct<a:i64,"b,c>":list<struct<x:decimal128(10, 2),y y:utf8>>>`} {
 		typ, err := Parse(text)
 		if err != nil || typ.String() != text {
 			t.Errorf("%s became %v (%v)", text, typ, err)

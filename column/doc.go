@@ -8,7 +8,7 @@
 //	i8 … i64, u8 … u64, f32, f64, bool
 //	date32, time32[s], time64[us], timestamp[ms], timestamp[us, Europe/Berlin], duration[ns]
 //	decimal128(10, 2)
-//	utf8, binary, bytes16
+//	utf8, binary, bytes16, uuid, ip
 //
 // How text is stored (plain, or as numbers into a dictionary) is not part of a type: each part of a dataset decides that
 // for itself.

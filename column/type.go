@@ -86,6 +86,8 @@ type Type struct {
 	Unit  Unit   // of Time32, Time64, Timestamp and Duration
 	Zone  string // of Timestamp: "" is local time, of no zone
 	Width int    // of Bytes
+	// Extension is what the values of Bytes mean, if they have 16.
+	Extension Extension
 	// Precision and Scale are those of Decimal128.
 	Precision, Scale int
 	// Of is the text of what a List has, or of a Struct's fields as Schema.List writes them: so types stay comparable.
@@ -105,6 +107,9 @@ func (t Type) String() string {
 	case Decimal128:
 		return fmt.Sprintf("decimal128(%d, %d)", t.Precision, t.Scale)
 	case Bytes:
+		if t.Extension != NoExtension {
+			return t.Extension.String()
+		}
 		return fmt.Sprintf("bytes%d", t.Width)
 	case List, Struct:
 		return t.text()
@@ -129,6 +134,9 @@ func parse(text string, depth int) (Type, error) {
 	if t, nested, err := parseNested(text, depth); nested {
 		return t, err
 	}
+	if t, ok := extended(text); ok {
+		return t, nil
+	}
 	name, inner, bracket := text, "", byte(0)
 	if i := strings.IndexAny(text, "[("); i >= 0 {
 		closing := map[byte]string{'[': "]", '(': ")"}[text[i]]
@@ -146,7 +154,7 @@ func parse(text string, depth int) (Type, error) {
 	}
 	id := ID(max(slices.Index(ids[:Bytes], name), 0))
 	if id == Invalid {
-		return Type{}, fmt.Errorf("%w: there is no type %.80q; there are i8 to i64, u8 to u64, f32, f64, bool, date32, time32[UNIT], time64[UNIT], timestamp[UNIT], timestamp[UNIT, ZONE], duration[UNIT], decimal128(DIGITS, SCALE), utf8, binary, bytesN, list<TYPE> and struct<NAME:TYPE, …>", ErrType, text)
+		return Type{}, fmt.Errorf("%w: there is no type %.80q; there are i8 to i64, u8 to u64, f32, f64, bool, date32, time32[UNIT], time64[UNIT], timestamp[UNIT], timestamp[UNIT, ZONE], duration[UNIT], decimal128(DIGITS, SCALE), utf8, binary, bytesN, uuid, ip, list<TYPE> and struct<NAME:TYPE, …>", ErrType, text)
 	}
 	t := Type{ID: id}
 	if err := t.parameters(bracket, inner); err != nil {
@@ -217,7 +225,10 @@ func (t Type) Validate() error {
 		if t.Width < 1 || t.Width > MaxWidth {
 			return fmt.Errorf("%w %v: N is from 1 to %d", ErrType, t, MaxWidth)
 		}
-		bare.Width = 0
+		if t.Extension > IP || t.Extension != NoExtension && t.Width != ExtensionBytes {
+			return fmt.Errorf("%w: %v of %d bytes, it has %d", ErrType, t.Extension, t.Width, ExtensionBytes)
+		}
+		bare.Width, bare.Extension = 0, NoExtension
 	}
 	if bare != (Type{ID: t.ID}) {
 		return fmt.Errorf("%w: %v has parameters that are not its own", ErrType, t.ID)

@@ -209,6 +209,7 @@ type FileReply struct {
 	Stats    []part.Stats        `json:"stats,omitempty"`
 	Files    []dataset.FileStats `json:"files,omitempty"`
 	Inferred *dataset.Inference  `json:"inferred,omitempty"`
+	Unmet    []string            `json:"unmet,omitempty"`  // as in dataset.Plan
 	Joined   bool                `json:"joined,omitempty"` // parts from FileRequest.Join on were written again
 }
 

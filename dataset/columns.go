@@ -107,7 +107,7 @@ func scanColumns(ctx context.Context, ins []Input, o *Options) (*Plan, error) {
 	case Arrow:
 		f.format = arrowFormat{o}
 	case NDJSON:
-		f.format = &ndjsonFormat{o: o, infer: infer, bad: bad}
+		f.format = &ndjsonFormat{o: o, infer: infer, bad: bad, met: map[string]bool{}}
 	default:
 		f.format = &csvFormat{o: o, infer: infer, bad: bad}
 	}
@@ -141,6 +141,9 @@ func scanColumns(ctx context.Context, ins []Input, o *Options) (*Plan, error) {
 		defer f.Close()
 		err := p.fillColumns(ctx, f, sink, o)
 		p.Files, p.Bad = f.stats, *bad
+		if nd, ok := f.format.(*ndjsonFormat); ok && p.Rows > 0 {
+			p.Unmet = nd.unmet()
+		}
 		return err
 	}
 	return p, nil
@@ -149,7 +152,7 @@ func scanColumns(ctx context.Context, ins []Input, o *Options) (*Plan, error) {
 // agree compares a file's columns with the first one's.
 func (f *files) agree(in Input, s column.Schema) error {
 	if differs := f.schema.Differs(s); differs != "" {
-		return fmt.Errorf("%w: the columns differ: %s against %s: %s", ErrInput, in.Name(), f.against, differs)
+		return fmt.Errorf("%w: the columns differ: %s against %s: %s; write it again with the same columns, or load it as a dataset of its own", ErrInput, in.Name(), f.against, differs)
 	}
 	for c := range s { // one of the files may miss values where others miss none
 		f.schema[c].Nullable = f.schema[c].Nullable || s[c].Nullable

@@ -179,7 +179,7 @@ func (c *csvFile) places(s column.Schema) ([]int, error) {
 		if at[i] = s.Index(name); at[i] < 0 && c.given {
 			continue
 		} else if at[i] < 0 {
-			return nil, fmt.Errorf("%w: the columns differ: the header of %s has a column %q, which there is not in the first file, or the dataset; %s", ErrInput, c.in.Name(), name, schema.Suggest(name, s.Names()))
+			return nil, fmt.Errorf("%w: the columns differ: the header of %s has a column %q, which there is not in the first file, or the dataset; %s; a column that only some files have is left out by --schema, which names the others", ErrInput, c.in.Name(), name, schema.Suggest(name, s.Names()))
 		}
 		if found[name] {
 			return nil, fmt.Errorf("%w: %s: its header has the column %q twice: rename one", ErrInput, c.in.Name(), name)

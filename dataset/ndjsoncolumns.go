@@ -20,6 +20,7 @@ type ndjsonFormat struct {
 	infer *Inference
 	bad   *BadLines
 	loose map[string]bool // columns of text that take other values than strings, as they are written
+	met   map[string]bool // columns that some row has
 }
 
 // look infers columns and types from the first file's first rows.
@@ -89,6 +90,16 @@ func (f *ndjsonFormat) look(ctx context.Context, in Input, first column.Schema) 
 		f.loose[c.Name] = f.o.ColumnTypes.Index(c.Name) >= 0 || seen[i].mixed || seen[i].is == guessStruct // objects without members
 	}
 	return s, nil
+}
+
+// unmet are the columns with given types that no row has.
+func (f *ndjsonFormat) unmet() (out []string) {
+	for _, g := range f.o.ColumnTypes {
+		if !f.met[g.Name] {
+			out = append(out, g.Name)
+		}
+	}
+	return out
 }
 
 // objects reads the members of an object per line.
@@ -202,6 +213,16 @@ func withinOf(s column.Schema, nulls []string) (out []jsonPutter, err error) {
 }
 
 func (r *ndjsonColumns) Columns() column.Schema { return r.schema }
+
+// Close ends the reading.
+func (r *ndjsonColumns) Close() {
+	for c, row := range r.seen {
+		if row > 0 {
+			r.f.met[r.schema[c].Name] = true
+		}
+	}
+	r.textInput.Close()
+}
 
 func (r *ndjsonColumns) Next(ctx context.Context) ([]arrow.Array, error) {
 	return r.chunk(ctx, r.textInput, r.read)

@@ -298,10 +298,15 @@ func (o *Options) checkColumns() error {
 	case o.EmptyIsZero:
 		return fmt.Errorf("%w: in columns an empty field is a missing value (--empty-is-zero is for rows that are one value of fixed width: --schema with one field, or --packed)", ErrOptions)
 	case o.Types != nil && (o.Schema != nil || o.Format != CSV || !o.Header):
-		return fmt.Errorf("%w: types without names (--types) go with a CSV header (--header), and instead of a schema (--schema)", ErrOptions)
+		return fmt.Errorf("%w: types without names (--types u8,f64, where name:type has one) go with a CSV header (--header), and instead of a schema (--schema)", ErrOptions)
 	}
 	if err := o.checkLike(o.ColumnTypes); err != nil {
 		return err
+	}
+	for _, c := range o.Like {
+		if o.fields != nil && o.fields.Index(c.Name) < 0 {
+			return fmt.Errorf("%w: the schema (--schema) does not name the column %q, which the dataset has: name it too, or leave the schema out if the file has a header", ErrOptions, c.Name)
+		}
 	}
 	for _, c := range o.ColumnTypes {
 		if _, err := putterOf(c.Type); err != nil && (o.Format != NDJSON || !c.Type.Nested()) {

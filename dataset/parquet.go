@@ -125,12 +125,12 @@ func (r *parquetReader) Close() {
 
 // columns finds out what the file has.
 func (r *parquetReader) columns() error {
-	as := r.arrowTypes()
+	as := r.arrowFields()
 	for _, c := range r.file.Root().Columns() {
 		name := c.Name()
 		s, err := r.shapeOf(c, as[name], 0)
 		if err != nil {
-			return fmt.Errorf("column %q: %w", name, err)
+			return fmt.Errorf("column %q: %w: write the file again with another type, or without that column", name, err)
 		}
 		r.schema = append(r.schema, column.Column{Name: name, Type: s.typ, Nullable: c.Optional()})
 		r.shapes = append(r.shapes, s)
@@ -141,9 +141,9 @@ func (r *parquetReader) columns() error {
 	return r.schema.Validate()
 }
 
-// arrowTypes are the types of columns as programs of the Arrow project leave them in the file's metadata: time zones, which Parquet itself forgets.
-func (r *parquetReader) arrowTypes() map[string]arrow.DataType {
-	out := map[string]arrow.DataType{}
+// arrowFields are columns as programs of the Arrow project leave them in the file's metadata: with time zones and extensions, which Parquet itself forgets.
+func (r *parquetReader) arrowFields() map[string]arrow.Field {
+	out := map[string]arrow.Field{}
 	text, ok := r.file.Lookup("ARROW:schema")
 	if !ok {
 		return out
@@ -153,7 +153,7 @@ func (r *parquetReader) arrowTypes() map[string]arrow.DataType {
 		return out
 	}
 	for _, f := range s.Fields() {
-		out[f.Name] = f.Type
+		out[f.Name] = f
 	}
 	return out
 }

@@ -28,8 +28,8 @@ type shape struct {
 	fields []*shape // of a struct
 }
 
-// shapeOf finds out what a column is; as is its type in the file's Arrow metadata, nil if it says nothing.
-func (r *parquetReader) shapeOf(c *parquet.Column, as arrow.DataType, depth int) (*shape, error) {
+// shapeOf finds out what a column is; as is its field in the file's Arrow metadata, empty if it says nothing.
+func (r *parquetReader) shapeOf(c *parquet.Column, as arrow.Field, depth int) (*shape, error) {
 	if depth > column.MaxNesting {
 		return nil, fmt.Errorf("its lists and groups go more than %d deep within each other: write the file again with flatter columns", column.MaxNesting)
 	}
@@ -40,13 +40,9 @@ func (r *parquetReader) shapeOf(c *parquet.Column, as arrow.DataType, depth int)
 }
 
 // bodyOf is what a column is but for its being repeated.
-func (r *parquetReader) bodyOf(c *parquet.Column, as arrow.DataType, depth int) (*shape, error) {
+func (r *parquetReader) bodyOf(c *parquet.Column, as arrow.Field, depth int) (*shape, error) {
 	if c.Leaf() {
-		zone := ""
-		if t, ok := as.(*arrow.TimestampType); ok {
-			zone = t.TimeZone
-		}
-		t, put, err := parquetType(c, zone)
+		t, put, err := parquetType(c, as)
 		s := &shape{typ: t, there: c.MaxDefinitionLevel(), put: put, leaf: len(r.leaves), leaves: 1}
 		r.leaves = append(r.leaves, c)
 		return s, err
@@ -79,7 +75,7 @@ func (r *parquetReader) bodyOf(c *parquet.Column, as arrow.DataType, depth int) 
 }
 
 // listOf is a list whose repeated column is given; it is there from a definition level on.
-func (r *parquetReader) listOf(there int, repeated *parquet.Column, as arrow.DataType, items func() (*shape, error)) (*shape, error) {
+func (r *parquetReader) listOf(there int, repeated *parquet.Column, as arrow.Field, items func() (*shape, error)) (*shape, error) {
 	s := &shape{there: there, some: repeated.MaxDefinitionLevel(), goesOn: repeated.MaxRepetitionLevel(), leaf: len(r.leaves)}
 	var err error
 	if s.items, err = items(); err != nil {
@@ -102,20 +98,19 @@ func isList(c *parquet.Column) bool {
 	return false
 }
 
-func itemOf(as arrow.DataType) arrow.DataType {
-	if l, ok := as.(arrow.ListLikeType); ok {
-		return l.Elem()
+func itemOf(as arrow.Field) arrow.Field {
+	if l, ok := as.Type.(arrow.ListLikeType); ok {
+		return l.ElemField()
 	}
-	return nil
+	return arrow.Field{}
 }
 
-func fieldOf(as arrow.DataType, name string) arrow.DataType {
-	if s, ok := as.(*arrow.StructType); ok {
-		if f, ok := s.FieldByName(name); ok {
-			return f.Type
-		}
+func fieldOf(as arrow.Field, name string) arrow.Field {
+	if s, ok := as.Type.(*arrow.StructType); ok {
+		f, _ := s.FieldByName(name)
+		return f
 	}
-	return nil
+	return arrow.Field{}
 }
 
 // flat reports columns of one value a row.

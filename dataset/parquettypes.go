@@ -6,6 +6,7 @@ import (
 	"math/big"
 	"unicode/utf8"
 
+	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/format"
 
@@ -41,8 +42,8 @@ var physical = map[parquet.Kind]struct {
 	parquet.ByteArray: {column.Binary, putBytes},
 }
 
-// parquetType is what a column becomes; zone is that of its timestamps, if it is known.
-func parquetType(leaf *parquet.Column, zone string) (column.Type, putter, error) {
+// parquetType is what a column becomes; as is its field in the file's Arrow metadata, which knows zones and extensions.
+func parquetType(leaf *parquet.Column, as arrow.Field) (column.Type, putter, error) {
 	kind := leaf.Type().Kind()
 	put := putInt32
 	if kind == parquet.Int64 {
@@ -67,8 +68,9 @@ func parquetType(leaf *parquet.Column, zone string) (column.Type, putter, error)
 	case *format.TimestampType:
 		t := column.Type{ID: column.Timestamp, Unit: parquetUnit(l.Unit)}
 		if l.IsAdjustedToUTC {
-			if t.Zone = zone; zone == "" {
-				t.Zone = "UTC"
+			t.Zone = "UTC"
+			if at, ok := as.Type.(*arrow.TimestampType); ok && at.TimeZone != "" {
+				t.Zone = at.TimeZone
 			}
 		}
 		return t, put, t.Validate()
@@ -81,15 +83,22 @@ func parquetType(leaf *parquet.Column, zone string) (column.Type, putter, error)
 	case *format.DecimalType:
 		t := column.Type{ID: column.Decimal128, Precision: int(l.Precision), Scale: int(l.Scale)}
 		return t, putDecimal(kind), t.Validate()
-	case *format.UUIDType, nil:
+	case *format.UUIDType:
+		return column.Extended(column.UUID), putBytes, nil
+	case nil:
 	default:
 		return column.Type{}, nil, fmt.Errorf("its type %s cannot be loaded yet", parquetTypeName(leaf))
 	}
 	switch p, ok := physical[kind]; {
 	case ok:
 		return column.Type{ID: p.id}, p.put, nil
+	case kind == parquet.FixedLenByteArray && as.Type != nil && as.Type.ID() == arrow.FLOAT16: // which the library takes for bytes
+		return column.Type{}, nil, errors.New("its type float16 cannot be loaded yet")
 	case kind == parquet.FixedLenByteArray:
 		t := column.Type{ID: column.Bytes, Width: leaf.Type().Length()}
+		if e := part.ExtensionOf(as); t.Width == column.ExtensionBytes {
+			t.Extension = e
+		}
 		return t, putBytes, t.Validate()
 	case kind == parquet.Int96:
 		return column.Type{ID: column.Timestamp, Unit: column.Nanosecond}, putInt96, nil

@@ -27,7 +27,9 @@ type Plan struct {
 	Stats    []part.Stats // by column
 	Files    []FileStats
 	Inferred *Inference // nil: nothing was
-	Joined   []bool     // by element: Options.Before was asked for its rows, which are in its parts
+	// Unmet are columns that were named with a type (Options.ColumnTypes, Schema), and that no row of NDJSON has: none is misspelt, if other files have them.
+	Unmet  []string
+	Joined []bool // by element: Options.Before was asked for its rows, which are in its parts
 
 	filled bool
 	fill   func(context.Context, Sink) error

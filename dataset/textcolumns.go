@@ -98,6 +98,7 @@ type textRows struct {
 	put    []textPutter
 	infer  *Inference
 	bad    *BadLines
+	added  bool  // to a dataset, which has given the types
 	most   int64 // bad lines that may be left out
 	room   int   // rows of a chunk
 	cols   []*part.Builder
@@ -106,7 +107,7 @@ type textRows struct {
 }
 
 func newTextRows(s column.Schema, o *Options, in Input, infer *Inference, bad *BadLines) (*textRows, error) {
-	r := &textRows{schema: s, infer: infer, bad: bad, most: o.SkipBad, room: part.ChunkRows}
+	r := &textRows{schema: s, infer: infer, bad: bad, added: len(o.Like) > 0, most: o.SkipBad, room: part.ChunkRows}
 	width := 0
 	for _, c := range s {
 		put, err := putterOf(c.Type)
@@ -152,6 +153,9 @@ func (r *textRows) value(c int, text []byte) error {
 	if err := r.put[c](r.cols[c], text); err != nil {
 		if r.schema[c].Type.ID == column.UTF8 { // no other type takes what is no text
 			return err
+		}
+		if r.added {
+			return fmt.Errorf("%w, as which the dataset has the column: if it means a missing value say so (--null), or leave such lines out (--skip-bad)", err)
 		}
 		return r.infer.late(r.schema[c], text, err)
 	}

@@ -82,13 +82,14 @@ func TestInference(t *testing.T) {
 
 // Given types hold what they can, exactly.
 func TestGivenTypes(t *testing.T) {
-	o := Options{Format: CSV, Nulls: []string{"NA", "-"}, ColumnTypes: types(t, "a:u8,b:decimal128(10, 2),c:timestamp[ms, Europe/Berlin],d:time32[s],e:duration[ms],f:bytes2,g:f32,h:binary,i:timestamp[s],j:bool")}
-	_, got, err := columnsText(t, 1, o, text("x.csv", "a,b,c,d,e,f,g,h,i,j\n255,-12345678.9,2026-07-01 12:00,12:30,1500,00ff,1.5,c0,1767225600,1\nNA,0.050,2026-07-01T12:00:00.125Z,-,2m,0000,NaN,,2026-01-01,0\n"))
+	o := Options{Format: CSV, Nulls: []string{"NA", "-"}, ColumnTypes: types(t, "a:u8,b:decimal128(10, 2),c:timestamp[ms, Europe/Berlin],d:time32[s],e:duration[ms],f:bytes2,g:f32,h:binary,i:timestamp[s],j:bool,k:uuid,l:ip")}
+	_, got, err := columnsText(t, 1, o, text("x.csv", "a,b,c,d,e,f,g,h,i,j,k,l\n255,-12345678.9,2026-07-01 12:00,12:30,1500,00ff,1.5,c0,1767225600,1,550e8400-E29B-41d4-a716-446655440000,192.0.2.1\n"+
+		"NA,0.050,2026-07-01T12:00:00.125Z,-,2m,0000,NaN,,2026-01-01,0,00000000000000000000000000000001,2001:DB8::1\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "a,b,c,d,e,f,g,h,i,j\n255,-12345678.90,2026-07-01T12:00:00+02:00,12:30:00,1500ms,00ff,1.5,c0,2026-01-01T00:00:00,true\n" +
-		",0.05,2026-07-01T14:00:00.125+02:00,,120000ms,0000,NaN,,2026-01-01T00:00:00,false\n"
+	want := "a,b,c,d,e,f,g,h,i,j,k,l\n255,-12345678.90,2026-07-01T12:00:00+02:00,12:30:00,1500ms,00ff,1.5,c0,2026-01-01T00:00:00,true,550e8400-e29b-41d4-a716-446655440000,192.0.2.1\n" +
+		",0.05,2026-07-01T14:00:00.125+02:00,,120000ms,0000,NaN,,2026-01-01T00:00:00,false,00000000-0000-0000-0000-000000000001,2001:db8::1\n"
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
@@ -135,9 +136,16 @@ func TestBadColumns(t *testing.T) {
 		{Options{ColumnTypes: types(t, "a:decimal128(5, 2)")}, []Input{text("x.csv", "a\n1234.5\n")}, []string{"line 2", "more than 3 digits before the point"}},
 		{Options{ColumnTypes: types(t, "a:decimal128(5, 2)")}, []Input{text("x.csv", "a\n1.234\n")}, []string{"line 2", "more than 2 digits behind the point"}},
 		{Options{ColumnTypes: types(t, "a:timestamp[s]")}, []Input{text("x.csv", "a\n2026-01-01T00:00:00Z\n")}, []string{"offset from UTC"}},
+		{Options{ColumnTypes: types(t, "a:uuid")}, []Input{text("x.csv", "a\n550e8400-e29b-41d4-a716-44665544000\n")}, []string{"line 2: column a", "is no uuid, as in"}},
+		{Options{ColumnTypes: types(t, "a:uuid")}, []Input{text("x.csv", "a\n550e8400xe29b-41d4-a716-446655440000\n")}, []string{"is no uuid, as in"}},
+		{Options{ColumnTypes: types(t, "a:ip")}, []Input{text("x.csv", "a\nfe80::1%eth0\n")}, []string{"line 2: column a", "is no ip, as in"}},
 		{Options{ColumnTypes: types(t, "a:date32")}, []Input{text("x.csv", "a\n2026-02-30\n")}, []string{`"2026-02-30" is no date32`}},
 		{Options{}, []Input{text("x.csv", "a,b\n1,2\n"), text("y.csv", "a,c\n1,2\n")}, []string{"y.csv", `column "c"`, "not in the first file"}},
 		{Options{}, []Input{text("x.csv", "a\n1\n"), text("y.csv", "a\nx\n")}, []string{"y.csv: line 2: column a", `"x" is no i64`, "inferred from the first row"}},
+		{Options{Like: types(t, "a:i64")}, []Input{text("x.csv", "a\nx\n")}, []string{`x.csv: line 2: column a: "x" is no i64, as which the dataset has the column`, "--null", "--skip-bad"}},
+		{Options{Like: types(t, "a:i64")}, []Input{text("x.csv", "b\n1\n")}, []string{`x.csv has a column "b"`, "left out by --schema"}},
+		{Options{Format: Arrow, Like: types(t, "a:i32")}, []Input{text("x.arrow", string(arrowStream(t)))}, []string{"x.arrow against the dataset: it has 3 columns, not 1; write it again with the same columns"}},
+		{Options{Format: Arrow}, []Input{text("x.arrow", string(arrowStream(t)[:700]))}, []string{"x.arrow: record batch 0", "it is cut off: copy or write the file again"}},
 		{Options{Format: NDJSON}, []Input{text("x.ndjson", `{"a":1}`+"\n"+`{"a":[1]}`)}, []string{`member "a", or one within it, is a list or an object in some rows and not in others`, "a:utf8"}},
 		{Options{Format: NDJSON}, []Input{text("x.ndjson", `{"a":[{"b":1},{"b":{"c":1}}]}`)}, []string{`member "a", or one within it`}},
 		{Options{Format: NDJSON}, []Input{text("x.ndjson", `{"a":1}`+"\n"+`{"a":1,"a":2}`)}, []string{"line 2: column a", "stands twice"}},

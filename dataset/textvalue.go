@@ -45,6 +45,9 @@ func putterOf(t column.Type) (textPutter, error) {
 	case column.UTF8:
 		return putUTF8, nil
 	case column.Binary, column.Bytes:
+		if t.Extension != column.NoExtension {
+			return putExtension(t.Extension), nil
+		}
 		return putHex(t), nil
 	}
 	if t.Nested() {
@@ -347,6 +350,16 @@ func putUTF8(b *part.Builder, text []byte) error {
 		return fmt.Errorf("%s is not UTF-8: convert the file (iconv -f LATIN1 -t UTF-8)", clipped(text))
 	}
 	return b.Bytes(text)
+}
+
+func putExtension(e column.Extension) textPutter {
+	return func(b *part.Builder, text []byte) error {
+		v, err := e.Read(string(text))
+		if err != nil {
+			return err
+		}
+		return b.Bytes(v[:])
+	}
 }
 
 func putHex(t column.Type) textPutter {

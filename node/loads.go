@@ -181,7 +181,7 @@ func (n *Node) file(ctx context.Context, c *rpc.Call, req *control.FileRequest) 
 	}
 	return &control.FileReply{Kind: plan.Kind, Schema: plan.Schema, Columns: plan.Columns, Parts: plan.PartsOf(0), Rows: plan.Rows, Edges: plan.Edges,
 		Sizes: plan.Sizes[0], Bad: plan.Bad.Count, BadLines: control.BadLinesOf(&plan.Bad), Stats: plan.Stats, Files: plan.Files, Inferred: plan.Inferred,
-		Joined: len(plan.Joined) > 0 && plan.Joined[0]}, nil
+		Unmet: plan.Unmet, Joined: len(plan.Joined) > 0 && plan.Joined[0]}, nil
 }
 
 // shardSink is a dataset.Sink whose only element is this node.

@@ -302,6 +302,14 @@ func (p *Plan) Steps() []string {
 	default:
 		out = append(out, fmt.Sprintf("nodes: group by %q, aggregate %q", p.query.Group, p.query.Agg), "nodes: send each group to the node that its keys' hash names, and put it together there")
 	}
+	for _, o := range p.aggs {
+		switch o.read {
+		case readQuantile:
+			out = append(out, fmt.Sprintf("nodes: %s is approximate, but exact for the groups that have at most 512 values", o.text))
+		case readApprox:
+			out = append(out, fmt.Sprintf("nodes: %s is approximate", o.text))
+		}
+	}
 	if p.chosen() {
 		out = append(out, "nodes: "+order+", "+limit)
 	} else if p.query.Limit > 0 && len(p.order) == 0 {

@@ -68,7 +68,7 @@ func keyBytes(lit *expr.Node) []byte {
 	switch lit.Kind {
 	case expr.Int, expr.Uint, expr.Bool:
 		return column.KeyBytes([]byte{}, bits(lit))
-	case expr.Text:
+	case expr.Text, expr.Raw:
 		return append([]byte{}, lit.Text...)
 	case expr.Decimal:
 		return binary.LittleEndian.AppendUint64(column.KeyBytes([]byte{}, lit.Uint), uint64(lit.Int))

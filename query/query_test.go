@@ -158,6 +158,40 @@ func TestPushed(t *testing.T) {
 	}
 }
 
+// What is approximate is called so, and nothing else.
+func TestApproximate(t *testing.T) {
+	p, err := Make(Query{Agg: []string{"count()", "p=quantile(n, 0.5)", "approx_distinct(level)", "distinct(level)", "mean(x)"}}, columns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, step := range p.Steps() {
+		if strings.Contains(step, "approximate") {
+			got = append(got, step)
+		}
+	}
+	if len(got) != 2 || !strings.Contains(got[0], "quantile(n, 0.5) is approximate") || !strings.Contains(got[1], "approx_distinct(level) is approximate") {
+		t.Errorf("%q", got)
+	}
+}
+
+// Literals that are beside a uuid or an ip stay apart: what is computed of one is not taken for what is computed of the other.
+func TestExtensionLiterals(t *testing.T) {
+	s := column.Schema{{Name: "a", Type: column.Extended(column.IP)}, {Name: "b", Type: column.Extended(column.IP)}}
+	p, err := Make(Query{Agg: []string{`count(a == "::1")`, `count(a == "::2")`, `count(a <= b)`}}, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if one, two := p.aggs[0].tree.String(), p.aggs[1].tree.String(); one == two {
+		t.Errorf("both are %s", one)
+	}
+	for where, want := range map[string]string{`a == 1`: "beside it is bytes", `a + b > a`: "does not compute", `a == "::g"`: "is no ip", `hasprefix(a, "x")`: "takes text"} {
+		if _, err := Make(Query{Where: where}, s); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", where, err, want)
+		}
+	}
+}
+
 // A bare column keeps its name, however it is written.
 func TestNames(t *testing.T) {
 	odd := append(column.Schema{{Name: "user id", Type: column.Type{ID: column.I64}}}, columns...)

@@ -73,7 +73,7 @@ func (g *memGet) check(cmd *cobra.Command) (err error) {
 		return nil
 	}
 	if g.options.Format, err = schema.ParseFormat(g.format); err != nil {
-		return usageError{err}
+		return usagef("there is no format %q; there are arrow, csv, json, ndjson, parquet, raw (of rows of fixed width) and table", g.format)
 	}
 	return nil
 }

@@ -107,7 +107,7 @@ func TestParseErrors(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	s := columns(f)
-	for _, text := range []string{"status >= 500 && !isnull(ms)", `when < "2026-03-01"`, "-(1)", `col("user id")`} {
+	for _, text := range []string{"status >= 500 && !isnull(ms)", `when < "2026-03-01"`, "-(1)", `col("user id")`, "price == 0x1p999999", "price == 1e-999999"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -13,9 +13,16 @@ func timely(t column.Type) bool { return t.ID >= column.Date32 && t.ID <= column
 // layouts are how a moment can be written, from long to short; those without an offset are in the column's zone.
 var layouts = []string{"2006-01-02T15:04:05.999999999Z07:00", "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999", "2006-01-02T15:04", "2006-01-02 15:04", time.DateOnly}
 
-// moment makes a text literal beside a timestamp, or a date, one; any other stays what it is.
+// moment makes a text literal beside a timestamp, a date, a uuid or an ip, one; any other stays what it is.
 func (r *reader) moment(n, beside *Node, at ast.Node) (*Node, error) {
 	t := beside.Type
+	if t.Extension != column.NoExtension {
+		v, err := t.Extension.Read(n.Text)
+		if err != nil {
+			return nil, r.fail(at, "%v", err)
+		}
+		return &Node{Op: Literal, Kind: Raw, Type: t, Text: string(v[:])}, nil
+	}
 	if t.ID != column.Timestamp && t.ID != column.Date32 {
 		return n, nil
 	}

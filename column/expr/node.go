@@ -20,7 +20,7 @@ const (
 	Float                 // f64
 	Bool
 	Text
-	Raw     // bytes with which nothing can be computed
+	Raw     // bytes: those of an extension are compared, nothing else is computed with them
 	Decimal // decimal128 of the node's type
 )
 
@@ -132,7 +132,7 @@ func (n *Node) String() string {
 		return fmt.Sprintf("#%d", n.Column)
 	case Literal:
 		switch n.Kind {
-		case Text:
+		case Text, Raw:
 			return fmt.Sprintf("%q", n.Text)
 		case Float:
 			return fmt.Sprint(n.Float)

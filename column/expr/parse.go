@@ -20,8 +20,9 @@ import (
 const (
 	// MaxBytes bounds an expression's text.
 	MaxBytes = 16 << 10
-	// maxDecimalText bounds a number beside a decimal: an exponent of many digits would take all memory.
-	maxDecimalText = 64
+	// maxDecimalText bounds a number beside a decimal, and greatestDecimal what it is and how near to 0: to write out a large exponent takes seconds.
+	maxDecimalText  = 64
+	greatestDecimal = 1e39
 	// maxDepth bounds how deep an expression is nested.
 	maxDepth = 100
 )
@@ -203,7 +204,7 @@ func (r *reader) binary(e *ast.BinaryExpr, depth int) (*Node, error) {
 		return nil, err
 	}
 	for _, n := range []*Node{a, b} {
-		if n.Kind == Raw {
+		if n.Kind == Raw && n.Type.Extension == column.NoExtension {
 			return nil, r.fail(e, "column %q is of type %v, with which expressions cannot compute yet", r.columns[n.Column].Name, n.Type)
 		}
 	}
@@ -248,6 +249,9 @@ func (r *reader) match(e *ast.BinaryExpr, a, b *Node) (*Node, *Node, error) {
 	}
 	if err != nil {
 		return nil, nil, err
+	}
+	if a.Type.Extension != b.Type.Extension {
+		return nil, nil, r.fail(e, "%v %v %v: an ip or a uuid is compared with another, or with one in quotes", a.Type, e.Op, b.Type)
 	}
 	if a.Kind != b.Kind {
 		return nil, nil, r.fail(e, "%v %v %v: both sides must be of one type: convert one with i64(…), u64(…) or f64(…)", a.Kind, e.Op, b.Kind)
@@ -296,6 +300,11 @@ func (r *reader) settle(n, beside *Node, at ast.Node) (*Node, error) {
 // decimal is a number beside a decimal: one with as many places behind the point, exactly.
 func (r *reader) decimal(n *Node, t column.Type, at ast.Node) (*Node, error) {
 	v, ok := new(big.Rat), len(n.Text) <= maxDecimalText
+	if about, err := strconv.ParseFloat(n.Text, 64); err == nil && about == 0 {
+		ok = ok && !strings.ContainsAny(n.Text, "eEpP")
+	} else if err == nil || errors.Is(err, strconv.ErrRange) { // integers of other bases are no floats
+		ok = ok && math.Abs(about) < greatestDecimal && math.Abs(about) > 1/greatestDecimal
+	}
 	if ok {
 		v, ok = v.SetString(n.Text)
 	}

@@ -140,6 +140,9 @@ func cellOf(t column.Type, a arrow.Array) cell {
 	case *array.Binary:
 		return text(func(b []byte, r int) []byte { return hex.AppendEncode(b, a.Value(r)) })
 	case *array.FixedSizeBinary:
+		if t.Extension != column.NoExtension {
+			return text(func(b []byte, r int) []byte { return t.Extension.Append(b, a.Value(r)) })
+		}
 		return text(func(b []byte, r int) []byte { return hex.AppendEncode(b, a.Value(r)) })
 	case *array.Date32:
 		return text(func(b []byte, r int) []byte {

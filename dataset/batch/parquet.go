@@ -113,6 +113,9 @@ func parquetNode(t column.Type) parquet.Node {
 	case column.Binary:
 		return parquet.Leaf(parquet.ByteArrayType)
 	case column.Bytes:
+		if t.Extension == column.UUID {
+			return parquet.UUID()
+		}
 		return parquet.Leaf(parquet.FixedLenByteArrayType(t.Width))
 	case column.List:
 		return parquet.List(parquet.Optional(parquetNode(t.Fields()[0].Type)))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 
 	flatbuffers "github.com/google/flatbuffers/go"
 
@@ -44,7 +45,7 @@ func NewStream(from io.Reader, most uint64) (s *Stream, err error) {
 		return nil, fmt.Errorf("%w: it is no Arrow stream: %w", ErrPart, err)
 	}
 	for _, f := range s.r.Schema().Fields() {
-		t, err := ColumnType(plainType(f.Type))
+		t, err := fieldType(plainField(f))
 		if err != nil {
 			s.r.Release()
 			return nil, fmt.Errorf("column %q: %w", f.Name, err)
@@ -52,6 +53,11 @@ func NewStream(from io.Reader, most uint64) (s *Stream, err error) {
 		s.Columns = append(s.Columns, column.Column{Name: f.Name, Type: t, Nullable: f.Nullable})
 	}
 	return s, s.Columns.Validate()
+}
+
+// plainField is a field within a list or a struct, or a column, once it is plain.
+func plainField(f arrow.Field) arrow.Field {
+	return arrow.Field{Name: f.Name, Type: plainType(f.Type), Nullable: true, Metadata: f.Metadata}
 }
 
 // plainType is the type that values of t have once they are columns.
@@ -66,11 +72,11 @@ func plainType(t arrow.DataType) arrow.DataType {
 	case *arrow.StructType:
 		fields := make([]arrow.Field, t.NumFields())
 		for i, f := range t.Fields() {
-			fields[i] = arrow.Field{Name: f.Name, Type: plainType(f.Type), Nullable: true}
+			fields[i] = plainField(f)
 		}
 		return arrow.StructOf(fields...)
 	case *arrow.MapType, *arrow.ListType, *arrow.LargeListType, *arrow.FixedSizeListType:
-		return arrow.ListOf(plainType(t.(arrow.ListLikeType).Elem()))
+		return arrow.ListOfField(plainField(t.(arrow.ListLikeType).ElemField()))
 	}
 	return t
 }
@@ -84,10 +90,16 @@ func (s *Stream) Next() (columns []arrow.Array, err error) {
 		if errors.Is(err, io.EOF) {
 			return nil, io.EOF
 		}
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil, fmt.Errorf("%w: it is cut off: copy or write the file again: %w", ErrPart, err)
+		}
 		return nil, fmt.Errorf("%w: %w", ErrPart, err)
 	}
 	for i, a := range rec.Columns() {
 		if err := array.ValidateFull(a); err != nil {
+			if text := strings.ToValidUTF8(err.Error(), "?"); text != err.Error() { // the library quotes what it found
+				return nil, fmt.Errorf("%w: column %q: %s: write the column as binary, or mend the text where it comes from", ErrPart, s.Columns[i].Name, text)
+			}
 			return nil, fmt.Errorf("%w: column %q: %w", ErrPart, s.Columns[i].Name, err)
 		}
 		if !s.Columns[i].Nullable && a.NullN() > 0 {

@@ -212,7 +212,38 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// FuzzOpen: whatever the bytes are, they are refused, or all of them can be read and found by the directory.
+// A builder that knows how many rows come takes its memory once, and offsets of a chunk's text have room in 32 bits.
+func TestBuilderTakesRoomOnce(t *testing.T) {
+	const rows, text = 10_000, "sixteen bytes --"
+	for id, add := range map[column.ID]func(b *Builder) error{
+		column.I64:  func(b *Builder) error { b.Bits(1); return nil },
+		column.Bool: func(b *Builder) error { b.Bool(true); return nil },
+		column.UTF8: func(b *Builder) error { return b.Bytes([]byte(text)) },
+		column.I8:   func(b *Builder) error { b.Null(); return nil },
+	} {
+		b := NewBuilder(column.Type{ID: id}, rows)
+		b.Reserve(rows * len(text))
+		taken := [3]int{cap(b.fixed), cap(b.offsets), cap(b.text)}
+		for range rows {
+			if err := add(b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if now := [3]int{cap(b.fixed), cap(b.offsets), cap(b.text)}; now != taken {
+			t.Errorf("%v: %d bytes, %d at first", id, now, taken)
+		}
+	}
+	b, mebibyte := NewBuilder(column.Type{ID: column.UTF8}, 1), make([]byte, 1<<20)
+	for n := range MaxTextBytes >> 20 {
+		if err := b.Bytes(mebibyte); err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if err := b.Bytes(mebibyte); !errors.Is(err, ErrLimit) {
+		t.Errorf("one more MiB: %v", err)
+	}
+}
+
 // The first missing value can come after any number of others, in columns of all widths.
 func TestLateNull(t *testing.T) {
 	const rows = 3000
@@ -346,6 +377,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
+// FuzzOpen: whatever the bytes are, they are refused, or all of them can be read and found by the directory.
 func FuzzOpen(f *testing.F) {
 	f.Add(written(f, 9))
 	f.Add(writtenNested(f, 9))

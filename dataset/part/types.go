@@ -48,14 +48,14 @@ func ArrowType(t column.Type) arrow.DataType {
 	case column.Bytes:
 		return &arrow.FixedSizeBinaryType{ByteWidth: t.Width}
 	case column.List:
-		return arrow.ListOf(ArrowType(t.Fields()[0].Type))
+		return arrow.ListOfField(arrowField(t.Fields()[0]))
 	case column.Struct:
 		return arrow.StructOf(ArrowSchema(t.Fields()).Fields()...)
 	}
 	return simple[t.ID]
 }
 
-// ColumnType is the inverse of ArrowType. A dictionary has the type of its values.
+// ColumnType is the inverse of ArrowType, but for what a column's bytes mean, which its field says. A dictionary has the type of its values.
 func ColumnType(t arrow.DataType) (column.Type, error) {
 	var out column.Type
 	switch t := t.(type) {
@@ -74,7 +74,7 @@ func ColumnType(t arrow.DataType) (column.Type, error) {
 	case *arrow.FixedSizeBinaryType:
 		out = column.Type{ID: column.Bytes, Width: t.ByteWidth}
 	case *arrow.ListType:
-		of, err := ColumnType(t.Elem())
+		of, err := fieldType(t.ElemField())
 		if err != nil {
 			return out, err
 		}
@@ -82,7 +82,7 @@ func ColumnType(t arrow.DataType) (column.Type, error) {
 	case *arrow.StructType:
 		var fields column.Schema
 		for _, f := range t.Fields() {
-			of, err := ColumnType(f.Type)
+			of, err := fieldType(f)
 			if err != nil {
 				return out, fmt.Errorf("field %q: %w", f.Name, err)
 			}
@@ -99,17 +99,50 @@ func ColumnType(t arrow.DataType) (column.Type, error) {
 			}
 		}
 		if out.ID == column.Invalid {
-			return out, fmt.Errorf("%w: columns of Arrow type %v are not supported yet", column.ErrType, t)
+			return out, fmt.Errorf("%w: columns of Arrow type %v are not supported: write it as another type, such as date32, f32 or decimal128, or leave the column out", column.ErrType, t)
 		}
 	}
 	return out, out.Validate()
+}
+
+// extensionNames are what Arrow calls extensions: uuid is one of its own, of addresses it has none.
+var extensionNames = map[column.Extension]string{column.UUID: "arrow.uuid", column.IP: "wherry.ip"}
+
+// arrowField is a column as Arrow has it.
+func arrowField(c column.Column) arrow.Field {
+	f := arrow.Field{Name: c.Name, Type: ArrowType(c.Type), Nullable: c.Nullable}
+	if name := extensionNames[c.Type.Extension]; name != "" {
+		f.Metadata = arrow.NewMetadata([]string{ipc.ExtensionTypeKeyName, ipc.ExtensionMetadataKeyName}, []string{name, ""})
+	}
+	return f
+}
+
+// fieldType is the type of a field's column. An extension that is none of ours is what it is stored as.
+func fieldType(f arrow.Field) (column.Type, error) {
+	t, err := ColumnType(f.Type)
+	if err != nil || t != (column.Type{ID: column.Bytes, Width: column.ExtensionBytes}) {
+		return t, err
+	}
+	t.Extension = ExtensionOf(f)
+	return t, nil
+}
+
+// ExtensionOf is what a field says that its values mean.
+func ExtensionOf(f arrow.Field) column.Extension {
+	name, _ := f.Metadata.GetValue(ipc.ExtensionTypeKeyName)
+	for e, is := range extensionNames {
+		if name == is {
+			return e
+		}
+	}
+	return column.NoExtension
 }
 
 // ArrowSchema is a dataset's columns as Arrow has them, all text plain.
 func ArrowSchema(s column.Schema) *arrow.Schema {
 	fields := make([]arrow.Field, len(s))
 	for i, c := range s {
-		fields[i] = arrow.Field{Name: c.Name, Type: ArrowType(c.Type), Nullable: c.Nullable}
+		fields[i] = arrowField(c)
 	}
 	return arrow.NewSchema(fields, nil)
 }
@@ -118,7 +151,7 @@ func ArrowSchema(s column.Schema) *arrow.Schema {
 func Columns(s *arrow.Schema) (column.Schema, error) {
 	out := make(column.Schema, s.NumFields())
 	for i, f := range s.Fields() {
-		t, err := ColumnType(f.Type)
+		t, err := fieldType(f)
 		if err != nil {
 			return nil, fmt.Errorf("column %q: %w", f.Name, err)
 		}

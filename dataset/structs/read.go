@@ -3,6 +3,7 @@ package structs
 import (
 	"fmt"
 	"math"
+	"net/netip"
 	"reflect"
 	"strings"
 	"time"
@@ -125,6 +126,18 @@ func getter(f field, t column.Type, a arrow.Array) (setter, error) {
 			return func(r int, into reflect.Value) error { into.SetString(a.Value(r).ToString(int32(t.Scale))); return nil }, nil
 		}
 	case interface{ Value(int) []byte }:
+		if f.typ == addrType && t.Extension == column.IP {
+			return func(r int, into reflect.Value) error {
+				into.Set(reflect.ValueOf(netip.AddrFrom16([16]byte(a.Value(r))).Unmap()))
+				return nil
+			}, nil
+		}
+		if k == reflect.String && t.Extension != column.NoExtension {
+			return func(r int, into reflect.Value) error {
+				into.SetString(string(t.Extension.Append(nil, a.Value(r))))
+				return nil
+			}, nil
+		}
 		if f.typ.Kind() == reflect.Slice && f.typ.Elem().Kind() == reflect.Uint8 {
 			return func(r int, into reflect.Value) error { into.SetBytes(append([]byte{}, a.Value(r)...)); return nil }, nil
 		}

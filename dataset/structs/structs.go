@@ -16,6 +16,7 @@ package structs
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -30,6 +31,7 @@ var ErrStruct = errors.New("structs: bad struct")
 var (
 	timeType     = reflect.TypeFor[time.Time]()
 	durationType = reflect.TypeFor[time.Duration]()
+	addrType     = reflect.TypeFor[netip.Addr]()
 )
 
 // field is a field that is a column.
@@ -101,6 +103,8 @@ func usual(t reflect.Type) (column.Type, error) {
 		return column.Type{ID: column.Timestamp, Unit: column.Microsecond, Zone: "UTC"}, nil
 	case durationType:
 		return column.Type{ID: column.Duration, Unit: column.Nanosecond}, nil
+	case addrType:
+		return column.Extended(column.IP), nil
 	}
 	if id, ok := kinds[t.Kind()]; ok {
 		return column.Type{ID: id}, nil
@@ -112,7 +116,7 @@ func usual(t reflect.Type) (column.Type, error) {
 		out := column.Type{ID: column.Bytes, Width: t.Len()}
 		return out, out.Validate()
 	}
-	return column.Type{}, fmt.Errorf("a %v is no column: there are numbers, bool, string, []byte, [N]byte, time.Time, time.Duration, and pointers to them for values that may be missing; leave a field out with the tag wherry:\"-\"", t)
+	return column.Type{}, fmt.Errorf("a %v is no column: there are numbers, bool, string, []byte, [N]byte, time.Time, time.Duration, netip.Addr, and pointers to them for values that may be missing; leave a field out with the tag wherry:\"-\"", t)
 }
 
 var kinds = map[reflect.Kind]column.ID{

@@ -3,6 +3,7 @@ package structs
 import (
 	"fmt"
 	"math"
+	"net/netip"
 	"reflect"
 	"time"
 	"unicode/utf8"
@@ -133,6 +134,23 @@ func putter(f field) (func(*part.Builder, reflect.Value) error, error) {
 				return fmt.Errorf("%.60q is not UTF-8: use []byte", v.String())
 			}
 			return b.Bytes([]byte(v.String()))
+		}, nil
+	case f.typ == addrType && t.Extension == column.IP:
+		return func(b *part.Builder, v reflect.Value) error {
+			a := v.Interface().(netip.Addr)
+			if !a.IsValid() || a.Zone() != "" {
+				return fmt.Errorf("%v is no address of all networks: use *netip.Addr where there is none", a)
+			}
+			as := a.As16()
+			return b.Bytes(as[:])
+		}, nil
+	case k == reflect.String && t.Extension != column.NoExtension:
+		return func(b *part.Builder, v reflect.Value) error {
+			is, err := t.Extension.Read(v.String())
+			if err != nil {
+				return err
+			}
+			return b.Bytes(is[:])
 		}, nil
 	case k == reflect.Slice && t.ID == column.Binary:
 		return func(b *part.Builder, v reflect.Value) error { return b.Bytes(v.Bytes()) }, nil

@@ -126,8 +126,10 @@ static int32_t open_search(search_t *s)
     uint64_t size = SHARDS_WORDS(elements) * 8 + wherry_align8(sizeof(state_t)) + rows * 8 + 2 * row4 + total * 8 + s->words * 8
                   + ROUNDS_BYTES(elements) + wherry_align8(elements * 4) + elements * s->batch;
     wherry_bump_t b;
-    if (!wherry_bump_init(&b, size))
+    if (!wherry_bump_init(&b, size)) {
+        fail("the graph has more vertices than there is scratch for (24 bytes for each here, 8 for each elsewhere): load it on more nodes");
         return WHERRY_ERR_LIMIT;
+    }
     WHERRY_TRY(shards_open(&s->shards, (uint64_t *)wherry_bump(&b, SHARDS_WORDS(elements) * 8)));
     if (rows < s->shards.held)
         return WHERRY_ERR_ARGUMENT;
@@ -294,8 +296,11 @@ static int32_t report(search_t *s)
         if (!s->near[i])
             continue;
         row_t *r = (row_t *)wherry_rows_add(&s->out, 0);
-        if (!r)
+        if (!r) {
+            if (s->out.status == WHERRY_ERR_LIMIT)
+                fail("it reaches more vertices than a node's answer holds: load the graph on more nodes, or give max_distance");
             return s->out.status;
+        }
         *r = (row_t){(uint32_t)shards_row(&s->shards, i), 0, distance_of(s->near[i])};
     }
     return wherry_rows_reply(&s->out);
