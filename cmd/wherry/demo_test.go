@@ -27,7 +27,7 @@ type demoReport struct {
 		Vertices, Elements int
 		Transports         []string
 		Processors         []string
-		Bitcode            []string
+		Objects, Bitcode   []string
 		LentBytes          int64 `json:"lent_bytes_at_most"`
 		DataBytes          int64 `json:"data_bytes"`
 	}
@@ -95,7 +95,8 @@ func crossBuild(t *testing.T, command, arch, to string) {
 	}
 }
 
-// TestDemoMixed: nodes for three processors answer as one does, the same image on each of them; bitcode is compiled on an arm64, and answers as wasm does there.
+// TestDemoMixed: nodes for three processors answer as one does, the same image on each of them; machine code runs on those that are emulated, and bitcode is
+// compiled on an arm64, and both answer as wasm does there.
 func TestDemoMixed(t *testing.T) {
 	dir := t.TempDir()
 	var others []string
@@ -126,6 +127,9 @@ func TestDemoMixed(t *testing.T) {
 	for _, arch := range others {
 		if !slices.Contains(r.Environment.Processors, arch+" (emulated)") {
 			t.Errorf("there is no node for %s: %q", arch, r.Environment.Processors)
+		}
+		if said := strings.Join(r.Environment.Objects, "\n"); !strings.Contains(said, "("+arch+"), whose answer is that of wasm") {
+			t.Errorf("no machine code ran on %s: %q", arch, said)
 		}
 	}
 	if said := strings.Join(r.Environment.Bitcode, "\n"); compiles && !strings.Contains(said, "(arm64), whose answer is that of wasm") {

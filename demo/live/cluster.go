@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/inject/llvm"
 	"github.com/wherry-fabric/wherry/inject/trust"
 	"github.com/wherry-fabric/wherry/internal/child"
 	"github.com/wherry-fabric/wherry/node"
@@ -46,7 +48,7 @@ type ClusterConfig struct {
 	Nodes    int
 	Memory   uint64 // that each lends at most
 	Policy   fabric.Policy
-	Trust    ed25519.PublicKey                // whose bitcode runs at nodes that have a compiler
+	Trust    ed25519.PublicKey                // whose native code runs at emulated nodes
 	Progress func(text string, done, all int) // nil: nobody hears
 }
 
@@ -57,7 +59,7 @@ type role struct {
 	Policy string           `json:"policy"`
 	Tokens []string         `json:"tokens"` // lines
 	Peers  []cluster.Member `json:"peers"`
-	// Compiler starts a wherry-llvm that cannot be locked down, and Trust is whose bitcode it compiles; empty: no native code runs.
+	// Trust is whose native code runs in the node's own process; empty: none does. Compiler starts a wherry-llvm that cannot be locked down; empty: no bitcode runs.
 	Compiler []string `json:"compiler,omitempty"`
 	Trust    string   `json:"trust,omitempty"`
 }
@@ -120,7 +122,7 @@ func (c *Cluster) start(ctx context.Context, cfg *ClusterConfig) error {
 		cfg.Progress("starting nodes", cfg.Nodes-1-i, cfg.Nodes)
 		spec.Name, spec.Peers = fmt.Sprintf("node-%02d", i+1), members[i+1:]
 		program := cfg.Programs[i%len(cfg.Programs)]
-		if spec.Compiler, spec.Trust = program.Compiler, ""; len(spec.Compiler) > 0 {
+		if spec.Compiler, spec.Trust = program.Compiler, ""; program.Emulated {
 			spec.Trust = trust.Format(cfg.Trust)
 		}
 		p, err := startProcess(program.Command, &spec)
@@ -277,8 +279,11 @@ func (spec *role) node() (*node.Node, error) {
 	}
 	cfg := node.Config{Name: spec.Name, Listen: []string{listen}, Peers: spec.Peers, Memory: node.Bytes(spec.Memory),
 		Policy: spec.Policy, Tokens: tokens, Token: memberToken, StopTime: nodeStopTime}
-	if len(spec.Compiler) > 0 {
+	if spec.Trust != "" {
 		cfg.Native, cfg.Compiler, cfg.UnconfinedCompiler = "in-process", spec.Compiler, true
+		if len(cfg.Compiler) == 0 { // the one that would be found is the emulating machine's
+			cfg.Compiler = []string{llvm.Program + "-" + runtime.GOARCH}
+		}
 		cfg.CompileTime = compileTime
 		cfg.Trust = []node.TrustedKey{{Name: "demo", Key: spec.Trust}}
 	}

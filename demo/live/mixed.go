@@ -16,7 +16,9 @@ import (
 type Program struct {
 	Arch    string   // as Go calls it: "arm64"
 	Command []string // starts the program in the role of a node: see Role
-	// Compiler starts wherry-llvm for that processor: its nodes run bitcode in their own process, compiled by processes that QEMU cannot lock down. Empty: they do not.
+	// Emulated nodes run native code in their own process: no worker and no compiler can be locked down there.
+	Emulated bool
+	// Compiler starts wherry-llvm for that processor. Empty: its nodes run no bitcode.
 	Compiler []string
 }
 
@@ -25,7 +27,7 @@ var emulators = map[string]string{"amd64": "qemu-x86_64", "arm64": "qemu-aarch64
 
 // Mixed are the programs of a demo on unlike processors: amd64, arm64 and riscv64. self, with args, is the one for this
 // machine's processor. The others are wherry-ARCH in dir, and QEMU emulates their processors. Where wherry-llvm-ARCH lies there too, with the
-// libraries that it needs in libraries-ARCH, their nodes run bitcode.
+// libraries that it needs in libraries-ARCH, their nodes run bitcode too.
 func Mixed(self, dir string, args ...string) ([]Program, error) {
 	var out []Program
 	var lacks []error
@@ -44,7 +46,7 @@ func Mixed(self, dir string, args ...string) ([]Program, error) {
 		if err != nil {
 			lacks = append(lacks, fmt.Errorf("%w: it runs %s's programs here (Debian: apt-get install qemu-user)", err, arch))
 		}
-		p := Program{Arch: arch, Command: append([]string{emulator, program}, args...)}
+		p := Program{Arch: arch, Emulated: true, Command: append([]string{emulator, program}, args...)}
 		from, err := filepath.Abs(dir) // compilers run in /
 		if err != nil {
 			lacks = append(lacks, err)
@@ -66,7 +68,7 @@ func processors(programs []Program, n int) []string {
 	out := make([]string, n)
 	for i := range out {
 		out[i] = programs[i%len(programs)].Arch
-		if out[i] != runtime.GOARCH {
+		if programs[i%len(programs)].Emulated {
 			out[i] += " (emulated)"
 		}
 	}

@@ -72,9 +72,9 @@ func (o *Options) run(ctx context.Context) (*report.Report, error) {
 		}
 	}
 	lends := uint64(0)
-	var code *bitcode
+	var code *native
 	if o.Client == nil {
-		if code, err = newBitcode(o.Programs); err != nil {
+		if code, err = newNative(o.Programs); err != nil {
 			return nil, err
 		}
 		lends = Need(graph, chase)
@@ -109,7 +109,7 @@ func meshed(ctx context.Context, o *Options) error {
 }
 
 // ask loads the data and asks all questions; code is what is asked besides, nil: nothing.
-func (o *Options) ask(ctx context.Context, code *bitcode) (r *report.Report, err error) {
+func (o *Options) ask(ctx context.Context, code *native) (r *report.Report, err error) {
 	o.Progress("loading the graph", 0, 1)
 	loaded, err := Load(ctx, o.Client, o.Nodes, o.Graph)
 	if err != nil {
@@ -133,7 +133,7 @@ func (o *Options) ask(ctx context.Context, code *bitcode) (r *report.Report, err
 		r.Questions = append(r.Questions, *answer)
 	}
 	if code != nil {
-		if r.Environment.Bitcode, err = code.ask(ctx, loaded, o.Programs); err != nil {
+		if r.Environment.Objects, r.Environment.Bitcode, err = code.ask(ctx, loaded, o.Programs); err != nil {
 			return nil, err
 		}
 	}

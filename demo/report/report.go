@@ -33,6 +33,8 @@ type Environment struct {
 	Transports  []string `json:"transports"`
 	// Processors are the elements', in order; none if all are this machine's.
 	Processors []string `json:"processors,omitempty"`
+	// Objects says which functions ran as machine code for emulated processors, and that they gave the right answer.
+	Objects []string `json:"objects,omitempty"`
 	// Bitcode says which functions were compiled where they arrived, and that they gave the right answer; none if no node runs bitcode.
 	Bitcode []string `json:"bitcode,omitempty"`
 	// DataBytes is what the graph and the chase's table take on all elements together; LentBytes
@@ -213,6 +215,9 @@ func (e *Environment) Lines() [][2]string {
 	elements := fmt.Sprintf("%d over %s", e.Elements, join(e.Transports))
 	if len(e.Processors) > 0 {
 		elements += ": " + join(e.Processors)
+	}
+	if len(e.Objects) > 0 {
+		elements += "; as machine code " + join(e.Objects)
 	}
 	if len(e.Bitcode) > 0 {
 		elements += "; as bitcode " + join(e.Bitcode)

@@ -270,7 +270,7 @@ func (l *Compiler) object(ctx context.Context, h compiler.Hello, r Request) ([]b
 			m = &making{done: make(chan struct{})}
 			l.under[key] = m
 			l.mu.Unlock()
-			l.make(ctx, m, key, h, r)
+			l.make(ctx, m, key, r)
 			return m.object, m.err
 		}
 		l.mu.Unlock()
@@ -300,8 +300,8 @@ func processor(triple string) string {
 }
 
 // make has an object compiled, and keeps it.
-func (l *Compiler) make(ctx context.Context, m *making, key string, h compiler.Hello, r Request) {
-	m.object, m.err = l.compile(ctx, h, r)
+func (l *Compiler) make(ctx context.Context, m *making, key string, r Request) {
+	m.object, m.err = l.compile(ctx, r)
 	if m.err == nil && l.disk != nil && r.Best {
 		l.disk.Publish(codecache.Entry{Key: key, Name: "object", Data: m.object})
 	}
@@ -331,11 +331,11 @@ func (l *Compiler) fromDisk(key string) ([]byte, bool) {
 	return nil, false
 }
 
-func (l *Compiler) compile(ctx context.Context, h compiler.Hello, r Request) ([]byte, error) {
+func (l *Compiler) compile(ctx context.Context, r Request) ([]byte, error) {
 	object, err := l.pool.Compile(ctx, compiler.Job{
 		Principal: r.Principal,
 		Signer:    string(r.Signer),
-		Request:   compiler.Request{Triple: h.Triple, CPU: h.CPU, Features: h.Features, Imports: symbols(r.Imports), Fast: !r.Best, Constants: r.Constants, Code: r.Bitcode},
+		Request:   compiler.Request{Imports: symbols(r.Imports), Fast: !r.Best, Constants: r.Constants, Code: r.Bitcode},
 	})
 	var refused *compiler.RefusedError
 	switch {

@@ -12,7 +12,7 @@ import (
 // function its turn is a switch of stacks (internal/stackswitch) in place of two switches of processes. All the rest is the
 // same: the runtime's code, the page, the host calls and their checks.
 
-var errNotInside = errors.New("native code cannot run in the node's own process on this processor, only on amd64 and arm64; native: worker runs it in processes of its own")
+var errNotInside = errors.New("native code cannot run in the node's own process on this processor, only on Linux on amd64, arm64 and riscv64; native: worker runs it in processes of its own")
 
 // reserve takes addresses for an instance, and places its code there. The caller closes the codes.
 func (p *process) reserve(b *bound) (c codes, err error) {

@@ -133,7 +133,7 @@ func serveCompiler(answer func(*lane, []byte) compiler.Answer) error {
 			return compiler.Answer{Failed: hello.Why}
 		}
 		return answer(l, r.Code)
-	})
+	}, nil)
 }
 
 // answer compiles a module, and gives the file that wazero would have written: its name, a line's end, its content.

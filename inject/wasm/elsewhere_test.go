@@ -48,7 +48,7 @@ func beCompiler(how string) {
 				return compiler.Answer{Object: append([]byte(strings.Repeat("ab", 32)+"\n"), "no code"...)}
 			}
 			return compiler.Answer{Failed: how}
-		})
+		}, nil)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -69,6 +69,9 @@ const (
 	tempPrefix   = "tmp-"
 	tempLifetime = time.Hour // of a file that a crashed writer left
 
+	// usedAgain is how old a file's time of use is before it is set again: who loads it waits for that.
+	usedAgain = time.Minute
+
 	maxName    = 255
 	queueFiles = 16 // waiting to be written; beyond it they are not cached
 	// lookPart is the part of the limit that a process writes between two looks at the directory, which cost a system call a file: by so much
@@ -114,7 +117,7 @@ const (
 
 // Load reads and verifies an entry. A damaged one is removed.
 func (c *Cache) Load(key string) (e Entry, state State) {
-	b, err := readOwn(c.path(key), HeaderBytes+maxName+MaxBytes)
+	b, used, err := readOwn(c.path(key), HeaderBytes+maxName+MaxBytes)
 	if err != nil {
 		if errors.Is(err, ErrShared) {
 			c.Remove(key) // or nothing would ever be kept under that name
@@ -129,8 +132,9 @@ func (c *Cache) Load(key string) (e Entry, state State) {
 		c.Remove(key)
 		return e, Damaged
 	}
-	now := time.Now()
-	os.Chtimes(c.path(key), now, now) // for the eviction order; if it fails the file goes a little early
+	if now := time.Now(); now.Sub(used) > usedAgain {
+		os.Chtimes(c.path(key), now, now) // for the eviction order; if it fails the file goes a little early
+	}
 	return e, Good
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 )
 
 // ErrShared says that others could put code into a directory, or already have: what is there would run as this user.
@@ -43,34 +44,36 @@ func owned(path string, info fs.FileInfo) error {
 	return nil
 }
 
-// readOwn reads a file of this user's that no other can write to, of at most so many bytes.
-func readOwn(path string, most int64) ([]byte, error) {
+// readOwn reads a file of this user's that no other can write to, of at most so many bytes, and says when it was written or used.
+func readOwn(path string, most int64) (b []byte, used time.Time, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0) // a FIFO would have it wait
 	if err != nil {
-		return nil, err
+		return nil, used, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, err
+		return nil, used, err
 	}
 	if perm := info.Mode().Perm(); !info.Mode().IsRegular() || perm&0o022 != 0 {
-		return nil, fmt.Errorf("%w: %s is no plain file that only its owner can write to (%v): remove it", ErrShared, path, info.Mode())
+		return nil, used, fmt.Errorf("%w: %s is no plain file that only its owner can write to (%v): remove it", ErrShared, path, info.Mode())
 	}
 	if err := owned(path, info); err != nil {
-		return nil, err
+		return nil, used, err
 	}
 	if info.Size() > most {
-		return nil, fmt.Errorf("%d bytes are too many", info.Size())
+		return nil, used, fmt.Errorf("%d bytes are too many", info.Size())
 	}
-	return io.ReadAll(io.LimitReader(f, most))
+	b = make([]byte, info.Size())
+	_, err = io.ReadFull(f, b)
+	return b, info.ModTime(), err
 }
 
 // secret is the key of a directory's checksums, which is made with the directory; without it no file can be made that is believed.
 func secret(dir string) ([]byte, error) {
 	path := filepath.Join(dir, secretName)
 	for {
-		key, err := readOwn(path, secretBytes)
+		key, _, err := readOwn(path, secretBytes)
 		switch {
 		case err == nil && len(key) == secretBytes:
 			return key, nil

@@ -34,7 +34,7 @@ func beCompiler() {
 		err = Serve(conn, Hello{Compiler: "test", Triple: "t"}, func(r Request) Answer {
 			served++
 			return obey(string(r.Code), served)
-		})
+		}, nil)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -31,6 +31,7 @@ type process struct {
 	socket net.Conn
 	words  lastWords
 	hello  Hello
+	memory *os.File // what the kernel says of it (/proc/PID/statm): read after each request, while the caller waits
 	served int
 	signer string // of the code that it has seen; with served 0 it has seen none
 	ended  sync.Once
@@ -63,6 +64,9 @@ func start(ctx context.Context, command []string, memoryBytes uint64) (*process,
 		return nil, fmt.Errorf("compiler: %w", err)
 	}
 	theirs.Close()
+	if p.memory, err = os.Open("/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/statm"); err != nil {
+		return nil, fmt.Errorf("compiler: its memory cannot be watched: %w%s", err, p.end())
+	}
 	stop := context.AfterFunc(ctx, p.kill)
 	err = p.begin(memoryBytes)
 	if !stop() {
@@ -105,6 +109,7 @@ func (p *process) end() string {
 	var how string
 	p.ended.Do(func() {
 		p.socket.Close()
+		p.memory.Close() // nil, if it could not be opened, has nothing to close
 		// One that has crashed is still writing why. A healthy one ends with its socket.
 		kill := time.AfterFunc(endTime, func() { p.cmd.Process.Kill() })
 		defer kill.Stop()
@@ -136,11 +141,9 @@ func (p *process) processorTime() time.Duration {
 
 // residentBytes is how much memory it holds.
 func (p *process) residentBytes() uint64 {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/statm")
-	if err != nil {
-		return 0
-	}
-	fields := strings.Fields(string(b))
+	var b [128]byte
+	n, _ := p.memory.ReadAt(b[:], 0) // less than all of b is its end; nothing: the process is gone
+	fields := strings.Fields(string(b[:n]))
 	if len(fields) < 2 {
 		return 0
 	}

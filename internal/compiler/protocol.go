@@ -7,11 +7,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 )
 
 const (
 	// Version is the protocol's; both sides are of one build or the compiler is refused.
-	Version = 3
+	Version = 4
 	// Revision is of what compilers make: raise it with every change of internal/libllvm or internal/llvmrt that gives other objects, so
 	// that none made before is taken from a cache.
 	Revision = "5"
@@ -36,14 +37,13 @@ type Hello struct {
 	Loose    string // why it is not confined though it compiles; empty: it is, or was told not to be
 }
 
-// Request asks for an object.
+// Request asks for an object for the machine that Hello named.
 type Request struct {
-	Triple, CPU, Features string
-	Imports               []string // symbols that the object may leave open
-	Level                 int      // of optimisation, 1 to 3; 0: 3
-	Fast                  bool     // no optimisation: the object soon
-	Constants             []byte   // of a derived function; nil: it is none
-	Code                  []byte   `json:"-"`
+	Imports   []string // symbols that the object may leave open
+	Level     int      // of optimisation, 1 to 3; 0: 3
+	Fast      bool     // no optimisation: the object soon
+	Constants []byte   // of a derived function; nil: it is none
+	Code      []byte   `json:"-"`
 }
 
 // Answer is a compiler's, one for each Request.
@@ -103,9 +103,12 @@ func readMessage(r io.Reader, head any) (body []byte, err error) {
 	return b[text:], nil
 }
 
-// Serve is a compiler's side of the protocol. It returns when the socket ends, though a compile may be at work: the
+// restAfter is when a compiler does what can wait after an answer: once the node and the function's first run have had the processor.
+const restAfter = 5 * time.Millisecond
+
+// Serve is a compiler's side of the protocol. rest, unless it is nil, does what can wait until nobody waits for an answer; it is called where compile is. Serve returns when the socket ends, though a compile may be at work: the
 // program should end then.
-func Serve(socket io.ReadWriter, hello Hello, compile func(Request) Answer) error {
+func Serve(socket io.ReadWriter, hello Hello, compile func(Request) Answer, rest func()) error {
 	hello.Version = Version
 	if err := writeMessage(socket, hello, nil); err != nil {
 		return err
@@ -115,11 +118,22 @@ func Serve(socket io.ReadWriter, hello Hello, compile func(Request) Answer) erro
 	idle := make(chan struct{}, 1)
 	idle <- struct{}{}
 	go func() {
-		for r := range work {
-			a := compile(r).bounded()
-			idle <- struct{}{} // first: the caller may ask again as soon as it has the answer
-			if writeMessage(socket, a, a.Object) != nil {
-				continue // the socket has ended, which the reader sees too
+		var later <-chan time.Time
+		for {
+			select {
+			case <-later:
+				rest()
+				continue
+			case r, more := <-work:
+				if !more {
+					return
+				}
+				a := compile(r).bounded()
+				idle <- struct{}{}                    // first: the caller may ask again as soon as it has the answer
+				_ = writeMessage(socket, a, a.Object) // if the socket has ended, the reader sees it too
+			}
+			if rest != nil {
+				later = time.After(restAfter)
 			}
 		}
 	}()

@@ -12,7 +12,7 @@ import (
 
 func TestMessages(t *testing.T) {
 	var b bytes.Buffer
-	want := Request{Triple: "t", CPU: "c", Features: "+f", Imports: []string{"wherry_reply"}, Level: 2}
+	want := Request{Imports: []string{"wherry_reply"}, Level: 2}
 	if err := writeMessage(&b, want, []byte("code")); err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestServe(t *testing.T) {
 	block := make(chan struct{})
 	ended := make(chan error)
 	go func() {
-		ended <- Serve(theirs, Hello{Compiler: "test"}, func(Request) Answer { <-block; return Answer{Object: []byte("late")} })
+		ended <- Serve(theirs, Hello{Compiler: "test"}, func(Request) Answer { <-block; return Answer{Object: []byte("late")} }, nil)
 		theirs.Close()
 	}()
 	var h Hello
@@ -79,15 +79,16 @@ func FuzzReadMessage(f *testing.F) {
 	})
 }
 
-// TestServeAnswersAll: what is too long for a message is answered too, rather than leaving who asked to wait for its deadline.
+// TestServeAnswersAll: what is too long for a message is answered too, rather than leaving who asked to wait for its deadline. What can wait is done after answers.
 func TestServeAnswersAll(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer ours.Close()
 	answers := []Answer{{Refused: strings.Repeat("é", maxHeadBytes)}, {Failed: strings.Repeat("\x01", maxHeadBytes)}, {Object: make([]byte, MaxBytes+1)}, {Object: []byte("made")}}
 	next := 0
+	rested := make(chan int, len(answers))
 	go func() {
 		defer theirs.Close()
-		_ = Serve(theirs, Hello{}, func(Request) Answer { next++; return answers[next-1] }) // it ends with the pipe
+		_ = Serve(theirs, Hello{}, func(Request) Answer { next++; return answers[next-1] }, func() { rested <- next }) // it ends with the pipe
 	}()
 	if err := ours.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		t.Fatal(err)
@@ -105,7 +106,17 @@ func TestServeAnswersAll(t *testing.T) {
 			t.Errorf("answer %d: %.20q, %.20q, %d bytes, %v", i, a.Refused, a.Failed, len(made), err)
 		}
 		if err != nil {
-			break
+			return
+		}
+	}
+	for {
+		select {
+		case after := <-rested:
+			if after == len(answers) {
+				return
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("it never rests")
 		}
 	}
 }

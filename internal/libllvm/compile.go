@@ -54,6 +54,7 @@ const maxLinks = 4
 
 // Compile makes an object of bitcode. imports are the names that it may leave undefined.
 func (l *Library) Compile(bitcode []byte, t Target, imports []string) ([]byte, error) {
+	l.dispose()
 	keep := []string{Entry}
 	for range maxLinks {
 		object, err := l.build(bitcode, t, imports, keep)
@@ -103,14 +104,11 @@ func undefined(object []byte) ([]string, error) {
 // build makes an object in which the functions that keep names are visible; the runtime is linked in if it has any of them.
 func (l *Library) build(bitcode []byte, t Target, imports, keep []string) ([]byte, error) {
 	l.said = ""
-	ctx := call(l.ContextCreate)
-	defer call(l.ContextDispose, ctx)
-	call(l.ContextSetDiagnosticHandler, ctx, l.report, 0)
+	ctx := l.context()
 	m, err := l.parse(ctx, bitcode)
 	if err != nil {
 		return nil, err
 	}
-	defer call(l.DisposeModule, m)
 	if err := l.check(m, t, imports); err != nil {
 		return nil, err
 	}
@@ -141,6 +139,38 @@ func (l *Library) build(bitcode []byte, t Target, imports, keep []string) ([]byt
 		}
 	}
 	return l.emit(m, tm)
+}
+
+// context is one for a build. It is disposed of later, with its modules (Rest).
+func (l *Library) context() uintptr {
+	ctx := l.next
+	if l.next = 0; ctx == 0 {
+		ctx = l.newContext()
+	}
+	l.used = append(l.used, ctx)
+	return ctx
+}
+
+func (l *Library) newContext() uintptr {
+	ctx := call(l.ContextCreate)
+	call(l.ContextSetDiagnosticHandler, ctx, l.report, 0)
+	return ctx
+}
+
+// Rest does what a compile need not wait for: it disposes of what the last one has left, and makes a context for the next. A small function's first tier takes
+// a twentieth less so.
+func (l *Library) Rest() {
+	l.dispose()
+	if l.next == 0 {
+		l.next = l.newContext()
+	}
+}
+
+func (l *Library) dispose() {
+	for _, ctx := range l.used {
+		call(l.ContextDispose, ctx)
+	}
+	l.used = l.used[:0]
 }
 
 // wants are the functions of the runtime that a module calls by name. What else it needs shows in its object.

@@ -119,6 +119,31 @@ func names(t *testing.T, object []byte) (open, defined []string) {
 	return open, defined
 }
 
+// TestRest: objects are the same whether a context was made ahead or not, and what compiles leave behind is bounded by one, and gone after a rest.
+func TestRest(t *testing.T) {
+	l := library(t, "")
+	target := Target{Triple: targets[0].Triple, CPU: targets[0].CPU, Features: targets[0].Features, Fast: true}
+	code := bitcode(t, entry("return wherry_reply(payload, size);"), target.Triple)
+	var first []byte
+	for i := range 6 {
+		object, err := l.Compile(code, target, []string{"wherry_reply"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first == nil {
+			first = object
+		}
+		if !bytes.Equal(object, first) || len(l.used) != 1 || l.next != 0 {
+			t.Errorf("compile %d: %d bytes, %d before; %d contexts left, the next is %#x", i, len(object), len(first), len(l.used), l.next)
+		}
+		if i%2 == 1 {
+			if l.Rest(); len(l.used) != 0 || l.next == 0 {
+				t.Errorf("after a rest %d contexts are left, the next is %#x", len(l.used), l.next)
+			}
+		}
+	}
+}
+
 // TestCompile makes objects for three processors: of what each may leave open, with data of all kinds, a table of
 // functions, and calls of the runtime that only the code generator makes.
 func TestCompile(t *testing.T) {

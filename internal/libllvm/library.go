@@ -58,6 +58,9 @@ type Library struct {
 	// processor's of either tier.
 	machines map[machineKey]uintptr
 	unwanted []uintptr // the attributes of that name, as this LLVM numbers them
+
+	next uintptr   // a context for the next build; 0: there is none yet
+	used []uintptr // contexts of the last compile, with all that is in them
 }
 
 // maxMachines bounds those that are kept.

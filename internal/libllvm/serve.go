@@ -45,16 +45,22 @@ func Serve(path string, unconfined bool) error {
 			h.Why = "compilers cannot be locked down here: " + err.Error() + "; where whoever signs functions is trusted with this machine, a node's unconfined_compiler: true has them compile all the same"
 		}
 	}
+	rest := l.Rest
+	if h.Why != "" {
+		rest = nil
+	} else {
+		rest()
+	}
 	return compiler.Serve(conn, h, func(r compiler.Request) compiler.Answer {
 		if h.Why != "" {
 			return compiler.Answer{Failed: h.Why}
 		}
-		return l.answer(r)
-	})
+		return l.answer(h, r)
+	}, rest)
 }
 
-func (l *Library) answer(r compiler.Request) compiler.Answer {
-	object, err := l.Compile(r.Code, Target{Triple: r.Triple, CPU: r.CPU, Features: r.Features, Level: r.Level, Fast: r.Fast, Constants: r.Constants}, r.Imports)
+func (l *Library) answer(h compiler.Hello, r compiler.Request) compiler.Answer {
+	object, err := l.Compile(r.Code, Target{Triple: h.Triple, CPU: h.CPU, Features: h.Features, Level: r.Level, Fast: r.Fast, Constants: r.Constants}, r.Imports)
 	var refused *Refused
 	switch {
 	case errors.As(err, &refused):

@@ -1,8 +1,8 @@
-//go:build !linux || !(amd64 || arm64)
+//go:build !linux || !(amd64 || arm64 || riscv64)
 
 package stackswitch
 
-// Frame is for Linux on amd64 and arm64.
+// Frame is for Linux on amd64, arm64 and riscv64.
 type Frame struct{}
 
 // Begin is not there.
