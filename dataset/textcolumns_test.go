@@ -289,7 +289,7 @@ func TestJoinFrom(t *testing.T) {
 	}
 	var sizes []uint64
 	all, written := uint64(0), uint64(0)
-	for range 3000 { // a MiB each
+	for range 10_000 { // a MiB each
 		from, most := JoinFrom(sizes), uint64(0)
 		if len(sizes) >= ManyParts {
 			most = maxPartBytes
