@@ -228,10 +228,13 @@ func JoinFrom(sizes []uint64) int {
 	}
 	small := uint64(smallPart)
 	if len(sizes) >= ManyParts {
-		small = max(all/partShare, minPartBytes)
+		small = min(max(all/partShare, minPartBytes), maxPartBytes)
 	}
 	for from > 0 && sizes[from-1] < small {
 		from--
+	}
+	if from >= ManyParts { // the small ones stand in front of large ones
+		from = max(0, slices.IndexFunc(sizes, func(n uint64) bool { return n < small }))
 	}
 	return from
 }

@@ -34,7 +34,7 @@ type mapped struct {
 	size     uint64 // that the function may use
 	span     uint64 // mapped at once: whole pages
 	writable bool
-	staged   bool   // mapped at the layout's stage when it is asked for, in place of another
+	staged   bool // mapped at the layout's stage when it is asked for, in place of another
 }
 
 // slides reports whether a window is mapped in parts, or when it is asked for.
