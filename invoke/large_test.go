@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -16,6 +17,8 @@ import (
 	"github.com/wherry-fabric/wherry/fabric/shm"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/image"
+	"github.com/wherry-fabric/wherry/inject/image/cbuild"
 	"github.com/wherry-fabric/wherry/inject/wasm"
 	"github.com/wherry-fabric/wherry/query"
 )
@@ -50,9 +53,9 @@ func wordsPart(t *testing.T, columns column.Schema, number, rows int) *part.Draf
 	return d
 }
 
-// TestQueryLargeShard: a shard of more than a function's memory holds, part by part, is asked as one that fits: also what is kept of a part's texts when the
-// next one takes its place. Behind the parts' files are holes, which take no memory.
-func TestQueryLargeShard(t *testing.T) {
+// largeTables are two tables of the same columns at one element: one that fits into a function's memory, and one of 6 GiB, most of which are holes
+// behind the parts' files, which take no memory.
+func largeTables(t *testing.T) (*inject.Runtime, [2]*cluster.Table) {
 	const parts, rows, whole = 14, 700, 448 << 20
 	columns := column.Schema{{Name: "v", Type: column.Type{ID: column.I64}}, {Name: "h", Type: column.Type{ID: column.UTF8}}, {Name: "t", Type: column.Type{ID: column.UTF8}}}
 	tr, err := shm.New(shm.Config{})
@@ -110,6 +113,13 @@ func TestQueryLargeShard(t *testing.T) {
 	for _, tab := range tables {
 		tab.FillRows()
 	}
+	return rt, tables
+}
+
+// TestQueryLargeShard: a shard of more than a function's memory holds, part by part, is asked as one that fits: also what is kept of a part's texts when the
+// next one takes its place.
+func TestQueryLargeShard(t *testing.T) {
+	rt, tables := largeTables(t)
 	for _, q := range []query.Query{
 		{Agg: []string{"n=count()", "s=sum(v)", "a=min(t)", "z=max(t)", "h=min(h)", "d=distinct(h)", "e=distinct(t)"}},
 		{Where: `contains(t, "9") && h != "host 3"`, Agg: []string{"n=count()", "s=sum(v)"}},
@@ -138,5 +148,64 @@ func TestQueryLargeShard(t *testing.T) {
 				t.Errorf("%+v: %d bytes of answer, %d of the shard that fits", q, len(answers[1]), len(answers[0]))
 			}
 		}
+	}
+}
+
+// slides reads columns v and t, in that order in its payload: the sum of v, the bytes of t, and what the digits in t add up to.
+const slides = `#include "wherry_columns.h"
+WHERRY_ENTRY(payload, size)
+{
+    const wherry_column_t *column = (const wherry_column_t *)payload;
+    uint64_t out[3] = {0, 0, 0};
+    wherry_chunk_t chunk = {0};
+    wherry_cells_t v, t;
+    if (size != 2 * sizeof *column)
+        return WHERRY_ERR_ARGUMENT;
+    for (;;) {
+        WHERRY_TRY(wherry_chunk_NEXT(&chunk));
+        if (!chunk.rows)
+            return wherry_reply(out, sizeof out);
+        WHERRY_TRY(wherry_cells(&chunk, column[0], &v));
+        WHERRY_TRY(wherry_cells(&chunk, column[1], &t));
+        for (uint32_t i = 0; i < chunk.rows; i++) {
+            uint32_t n;
+            const char *text = wherry_cell_text(&t, i, &n);
+            out[0] += (uint64_t)wherry_cell_int(&v, i);
+            out[1] += n;
+            for (uint32_t k = 0; k < n; k++)
+                out[2] += text[k] >= '0' && text[k] <= '9' ? (uint64_t)(text[k] - '0') : 0;
+        }
+    }
+}
+`
+
+// TestSlideLargeShard: a function that says wherry_chunk_slide reads such a shard; one that keeps its pointers is refused, and told how it could.
+func TestSlideLargeShard(t *testing.T) {
+	rt, tables := largeTables(t)
+	payload := []byte{0, 0, 0, 0, 4, 0, 0, 0, 2, 0, 0, 0, 12, 0, 0, 0}
+	run := func(next string, tab *cluster.Table) ([]byte, error) {
+		img, err := cbuild.Build(t.Context(), cbuild.Source{Name: "slides.c", Code: []byte(slides)},
+			image.Manifest{Name: next, Start: image.StartFirst, ResultForm: image.ResultRaw, Windows: []image.Window{{Name: image.ColumnsWindow}}}, cbuild.Options{Defines: map[string]string{"wherry_chunk_NEXT": next}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := rt.Prepare(img, tab)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		return f.Do(t.Context(), inject.Root{Payload: payload}, nil)
+	}
+	want, err := run("wherry_chunk_next", tables[0])
+	if err != nil || len(want) != 24 || bytes.Equal(want, make([]byte, 24)) {
+		t.Fatalf("%x, %v", want, err)
+	}
+	for _, tab := range tables {
+		if got, err := run("wherry_chunk_slide", tab); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s: %x, %v; want %x", tab.Name, got, err, want)
+		}
+	}
+	if got, err := run("wherry_chunk_next", tables[1]); err == nil || !strings.Contains(err.Error(), "wherry_chunk_slide") {
+		t.Errorf("%x, %v", got, err)
 	}
 }
