@@ -104,6 +104,7 @@ func TestRun(t *testing.T) {
 		{Config{Kind: "inject", Transport: "shm", Rounds: 40, Form: "bitcode"}, []string{"inject_over_send_ns", "first_use_us", "disk_use_us"}},
 		{Config{Kind: "chase", Transport: "shm", Servers: 2, Rounds: 40, Form: "auto"}, []string{"inject_over_get", "inject_over_am"}},
 		{Config{Kind: "scan", Transport: "shm", Rounds: 2}, []string{"bitcode_over_native", "auto_over_native", "native_ms_p50"}},
+		{Config{Kind: "scan", Transport: "shm", Rounds: 1, GiB: 1}, []string{"gbytes_per_s", "scan_ms_p50", "parts"}},
 		{Config{Kind: "hostile", Transport: "shm", Rounds: 1, Form: "wasm"}, []string{"slice_ms_max", "slice_cpu_ms_max", "compile_ms_max", "compile_beside_ms", "stalled_ms_max", "rss_mib_max", "charged_mib_max", "rss_over_charged", "rss_uncharged_mib_max", "others_calls", "places_full", "dial_ms_p99"}},
 		{Config{Kind: "hostile", Transport: "shm", Rounds: 1, Form: "bitcode"}, []string{"slice_ms_max", "compile_ms_max", "stalled_ms_max", "rss_over_charged", "rss_uncharged_mib_max", "others_calls", "places_full", "dial_ms_p99"}},
 		{Config{Kind: "query", Transport: "shm", Servers: 2, Rounds: 1, Rows: 1 << 16, Python: arrowPython()}, append(workersFields(), "sum_over_duckdb", "group2m_over_duckdb", "equal", "client_mib_peak", "ms")},
@@ -168,6 +169,9 @@ func TestRun(t *testing.T) {
 				if n, err := strconv.ParseFloat(fmt.Sprint(r.Get(f)), 64); err != nil || n < 0 && f != "inject_over_send_ns" || n == 0 && strings.HasSuffix(f, "_per_s") {
 					t.Errorf("%s is %v (%v)", f, r.Get(f), err)
 				}
+			}
+			if right := r.Get("right"); (c.GiB > 0) != (right == true) {
+				t.Errorf("the answer is right: %v", right)
 			}
 			handler := map[bool]string{false: "blocking", true: "inline"}[c.Inline]
 			if got := r.Get("handler"); c.Kind == "rpc" && (got != handler || (r.Get("callers") != nil) != (c.Inflight == 0 && c.Processes == 0)) {
@@ -287,7 +291,7 @@ func documented(t *testing.T, runs []*Result) {
 	})
 	slices.Sort(says)
 	slices.Sort(common)
-	if !slices.Equal(says, common) || rows != 28 {
+	if !slices.Equal(says, common) || rows != 29 {
 		t.Errorf("docs/cli.md says that every benchmark has the fields\n%q, they have\n%q (%d rows of fields to look at)", says, common, rows)
 	}
 }
@@ -327,6 +331,8 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.Depth = -1 }, "depth"},
 		{func(c *Config) { c.Rows = 1 }, "rows"},
 		{func(c *Config) { c.Rounds = -1 }, "rounds"},
+		{func(c *Config) { c.Kind, c.GiB = "scan", MaxGiB+1 }, "between 1 and 10"},
+		{func(c *Config) { c.Kind, c.GiB, c.Native = "scan", 1, "worker" }, "--native with --gib"},
 		{func(c *Config) { c.Rounds = 3 }, "between 40"},
 		{func(c *Config) { c.Kind, c.Rounds = "inject", 3 }, "between 20"},
 		{func(c *Config) { c.Kind, c.Rounds = "chase", 3 }, "between 20"},

@@ -86,6 +86,9 @@ func (c *client) run(graph Load) (err error) {
 	case "rounds":
 		return c.rounds(graph)
 	case "scan":
+		if c.spec.GiB > 0 {
+			return c.scanLarge()
+		}
 		return c.scan()
 	case "query":
 		return c.query()

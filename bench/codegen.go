@@ -125,7 +125,7 @@ func (c *client) codegen() error {
 func (c *client) where(f *inject.Function, predicate string, step int) (sum answer, err error) {
 	const head = 16 // offset and size of the text, bytes of a row, step
 	var payload []byte
-	for _, v := range []int{head, len(predicate), whereColumns * 8, step} {
+	for _, v := range []int{head, len(predicate), whereColumns, step} {
 		payload = binary.LittleEndian.AppendUint32(payload, uint32(v))
 	}
 	fut, err := f.Start(c.ctx, []inject.Root{{Element: 0, Payload: append(payload, predicate...)}}, inject.Options{})

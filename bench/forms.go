@@ -69,7 +69,7 @@ func (s *role) wish() forms.Wish {
 
 // validateForm looks at Form and Native, and fills Native in.
 func (c *Config) validateForm() error {
-	if c.Form == "" && c.Kind == "scan" {
+	if c.Form == "" && c.Kind == "scan" && c.GiB == 0 {
 		c.Form = forms.Auto.String() // both are measured
 	}
 	if c.Kind == "codegen" {
@@ -80,6 +80,9 @@ func (c *Config) validateForm() error {
 	}
 	if c.Form == "" {
 		if c.Native != "" {
+			if c.GiB > 0 {
+				return errors.New("bench: --native with --gib: columns are scanned as wasm; leave one of them out")
+			}
 			return errors.New("bench: --native without --form: say which form of code is to be measured")
 		}
 		return nil

@@ -148,7 +148,7 @@ func run(ctx context.Context, c *Config) (*Result, error) {
 	case "rounds":
 		c.Servers = c.Elements
 	}
-	spec := role{Kind: c.Kind, Transport: c.Transport, Policy: c.Policy, Rows: c.Rows, Calls: c.Calls, Count: c.Servers, Depth: c.Depth, Rounds: c.Rounds,
+	spec := role{Kind: c.Kind, Transport: c.Transport, Policy: c.Policy, Rows: c.Rows, Calls: c.Calls, Count: c.Servers, Depth: c.Depth, GiB: c.GiB, Rounds: c.Rounds,
 		Callers: c.Callers, Inflight: c.Inflight, Inline: c.Inline, Bytes: c.Bytes, Call: c.Call, WithSends: c.WithSends,
 		Apart: !c.SameCPU && !c.BesideLoad && c.ServerCPUs == 1 && runtime.NumCPU() > 1, Loaded: c.BesideLoad, Turn: c.Turn, Python: c.Python, ServerCPU: c.cpus(1), Seed: rand.Uint64(), WasmCompiler: c.WasmCompiler}
 	if c.TLS {

@@ -40,6 +40,7 @@ type Config struct {
 	Form      string         // of inject, chase and hostile: the form of code that is asked for, "auto" among them; "": ready functions, as wasm
 	Native    string         // with Form: how servers run native code; default "worker"
 	Elements  int            // of ring: the processes in it, default 4; of rounds: the servers, default 64
+	GiB       int            // of scan: not 0: columns of so much are scanned in one shard, in place of a window that native C scans too
 	Pin       bool           // client on CPU 0, servers on CPU 1; a ring's elements, and those of rounds, on each in turn
 	SameCPU   bool           // with Pin: all processes on one CPU
 	// ServerCPUs is how many CPUs a server may use, with Pin: 1, the default, is CPU 1, and 2 are CPU 0 and 1.
@@ -193,6 +194,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("bench: a crowd of %d calls: between 1 and %d", c.Calls, MaxCalls)
 	case c.Elements < 2 || c.Elements > MaxElements:
 		return fmt.Errorf("bench: a ring of %d elements: between 2 and %d", c.Elements, MaxElements)
+	case c.GiB < 0 || c.GiB > MaxGiB:
+		return fmt.Errorf("bench: a scan of %d GiB: between 1 and %d, or 0 for 64 MiB beside native C", c.GiB, MaxGiB)
 	case c.SameCPU && !c.Pin:
 		return errors.New("bench: all processes on one CPU, and no pinning: one or the other")
 	case c.Servers < 1 || c.Servers > MaxServers:
@@ -374,6 +377,7 @@ type role struct {
 	Code         *codeOf   // nil: ready functions, as wasm
 	Python       string    // of query: what runs DuckDB …
 	ServerCPU    []int     // … on the servers' CPUs
+	GiB          int       // as Config's
 	Workers      int       // of query: nothing is measured but so many workers at each server, beside one
 	Profile      string    // file for a CPU profile; "": none
 }

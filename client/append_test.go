@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/dataset"
@@ -245,6 +246,53 @@ func TestTableWhileAppending(t *testing.T) {
 			}
 			return
 		default:
+		}
+	}
+}
+
+// TestAppendOften: rows that are added a few at a time make no more parts, nor chunks, than rows that come together; also where a key deals them.
+func TestAppendOften(t *testing.T) {
+	for _, key := range []string{"", "n"} {
+		b := newBench(t, "shm", "n1", "n2", "n3")
+		c := b.connect(t, tokenOwner)
+		spec := csvColumns("logs", numbers(0, 10))
+		if key != "" {
+			spec.Options.Spread = dataset.Spread{Kind: cluster.Hash, Key: key}
+		}
+		if _, err := c.Load(t.Context(), spec, nil); err != nil {
+			t.Fatal(err)
+		}
+		first, err := c.Reader(t.Context(), "logs")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 1; i <= 100; i++ {
+			spec := csvColumns("logs", numbers(10*i, 10*i+10))
+			spec.Append = true
+			report, err := c.Load(t.Context(), spec, nil)
+			if err != nil {
+				t.Fatalf("key %q, addition %d: %v", key, i, err)
+			}
+			for _, s := range report.Table.Shards {
+				if len(s.Parts) > 1 || s.Parts[0].Chunks > 1 {
+					t.Fatalf("key %q: after %d additions node %s has %+v", key, i, s.Element, s.Parts)
+				}
+			}
+			if i == 1 { // it pins what it reads until the next addition
+				if got := sortedColumns(t, first); got != sortedLines(numbers(0, 10)) {
+					t.Errorf("key %q: who reads the version before has %q", key, got)
+				}
+			}
+		}
+		r, err := c.Reader(t.Context(), "logs")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := sortedColumns(t, r); got != sortedLines(numbers(0, 1010)) {
+			t.Errorf("key %q: %d lines", key, strings.Count(got, "\n"))
+		}
+		if lent := b.lent(); lent > 1<<20 { // a version or two, of pages
+			t.Errorf("key %q: %d bytes are lent for 1,010 rows", key, lent)
 		}
 	}
 }

@@ -17,9 +17,9 @@ const (
 	// memory while it grows: so that is little beside the data, and a shard has few parts all the same.
 	minPartBytes = 16 << 20
 	maxPartBytes = 448 << 20
-	partShare    = 5
-	// MaxShardBytes bounds a shard's windows, so that they fit into the address space of a function.
-	MaxShardBytes = 8 * maxPartBytes
+	partShare    = 4
+	// MaxShardBytes bounds a shard's windows: so that, written again, they are fewer than ManyParts.
+	MaxShardBytes = (ManyParts - 1) * maxPartBytes
 	// maxPartRows bounds a part's chunks.
 	maxPartRows = 1 << 32
 	// MaxFiles bounds the files of one load.
@@ -38,7 +38,7 @@ type columnar interface {
 	Close()
 }
 
-// CheckShard checks that a shard's windows, of these sizes, are no more than a function can see.
+// CheckShard checks that a shard's windows, of these sizes, are no more than one has.
 func CheckShard(sizes []uint64) error {
 	all := uint64(0)
 	for _, n := range sizes {
@@ -231,10 +231,13 @@ func JoinFrom(sizes []uint64) int {
 	}
 	small := uint64(smallPart)
 	if len(sizes) >= ManyParts {
-		small = max(all/partShare, minPartBytes)
+		small = min(max(all/partShare, minPartBytes), maxPartBytes)
 	}
 	for from > 0 && sizes[from-1] < small {
 		from--
+	}
+	if from >= ManyParts { // the small ones stand in front of large ones
+		from = max(0, slices.IndexFunc(sizes, func(n uint64) bool { return n < small }))
 	}
 	return from
 }

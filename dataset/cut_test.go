@@ -95,7 +95,7 @@ func TestChunksGatheredFirst(t *testing.T) {
 	}
 }
 
-// A shard is no more than a function can see, whatever it has grown by.
+// A shard has no more than it may, whatever it has grown by.
 func TestCheckShard(t *testing.T) {
 	part := uint64(MaxShardBytes / 4)
 	if err := CheckShard([]uint64{part, part, part, part}); err != nil {

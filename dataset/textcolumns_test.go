@@ -295,30 +295,36 @@ func TestJoinFrom(t *testing.T) {
 			t.Errorf("%v: %d, want %d", c.sizes, got, c.want)
 		}
 	}
-	var sizes []uint64
-	all, written := uint64(0), uint64(0)
-	for range 3000 { // a MiB each
-		from, most := JoinFrom(sizes), uint64(0)
-		if len(sizes) >= ManyParts {
-			most = maxPartBytes
+	for _, once := range []uint64{0, 3 << 30, 6 << 30} { // loaded at once, before a MiB at a time is added
+		var sizes []uint64
+		all, written, added := uint64(0), uint64(0), uint64(0)
+		for all < once {
+			n := min(max(all/partShare, minPartBytes), maxPartBytes)
+			sizes, all = append(sizes, n), all+n
 		}
-		again := uint64(1 << 20)
-		for _, n := range sizes[from:] {
-			again += n
+		for ; all < 9<<30; added += 1 << 20 {
+			from, most := JoinFrom(sizes), uint64(0)
+			if len(sizes) >= ManyParts {
+				most = maxPartBytes
+			}
+			again := uint64(1 << 20)
+			for _, n := range sizes[from:] {
+				again += n
+			}
+			written += again
+			sizes = sizes[:from]
+			before := all + 1<<20 - again
+			for all += 1 << 20; again > 0; {
+				n := min(again, max(min(before/partShare, maxPartBytes), minPartBytes, most))
+				sizes, again, before = append(sizes, n), again-n, before+n
+			}
+			if len(sizes) > cluster.MaxParts {
+				t.Fatalf("%d parts of %d MiB", len(sizes), all>>20)
+			}
 		}
-		written += again
-		sizes = sizes[:from]
-		before := all + 1<<20 - again
-		for all += 1 << 20; again > 0; {
-			n := min(again, max(before/partShare, minPartBytes, most))
-			sizes, again, before = append(sizes, n), again-n, before+n
+		if written > 40*added {
+			t.Errorf("after %d MiB at once %d MiB were written for %d", once>>20, written>>20, added>>20)
 		}
-		if len(sizes) > cluster.MaxParts {
-			t.Fatalf("%d parts of %d MiB", len(sizes), all>>20)
-		}
-	}
-	if written > 40*all {
-		t.Errorf("%d MiB were written for %d", written>>20, all>>20)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -17,8 +16,7 @@ const MaxArgsBytes = 16 << 20
 // the text of its Str fields, each referred to by its offset from the payload's
 // first byte. A parameter that is not given takes its default; one that OneOf does
 // not allow is refused. A Column is given by the name of a field of dataset, the schema of the rows the function
-// runs on (nil if it runs on none). A u32 parameter called RowBytesParam that
-// is not given is filled with the size of dataset's rows.
+// runs on (nil if it runs on none).
 func (s *Schema) EncodeArgs(values map[string]string, dataset *Schema) ([]byte, error) {
 	c, err := s.CheckedParams()
 	if err != nil {
@@ -30,7 +28,7 @@ func (s *Schema) EncodeArgs(values map[string]string, dataset *Schema) ([]byte, 
 // EncodeArgs is Schema.EncodeArgs, of parameters that were checked.
 func (c *Checked) EncodeArgs(values map[string]string, dataset *Schema) ([]byte, error) {
 	if dataset == nil {
-		return c.encode(values, nil, 0)
+		return c.encode(values, nil)
 	}
 	l, err := dataset.Layout()
 	if err != nil {
@@ -40,7 +38,7 @@ func (c *Checked) EncodeArgs(values map[string]string, dataset *Schema) ([]byte,
 	for i, f := range dataset.Fields {
 		places[i] = Place{f.Name, f.Type, l.Offsets[i]}
 	}
-	return c.encode(values, places, l.Size)
+	return c.encode(values, places)
 }
 
 // Place is where a parameter of type Column may say that a column is.
@@ -52,11 +50,11 @@ type Place struct {
 
 // EncodeColumnArgs is EncodeArgs for a dataset of columns: a Column is the number of one.
 func (c *Checked) EncodeColumnArgs(values map[string]string, columns []Place) ([]byte, error) {
-	return c.encode(values, columns, 0)
+	return c.encode(values, columns)
 }
 
-// encode makes the payload; rowBytes is 0 where there are no rows.
-func (c *Checked) encode(values map[string]string, columns []Place, rowBytes uint32) ([]byte, error) {
+// encode makes the payload.
+func (c *Checked) encode(values map[string]string, columns []Place) ([]byte, error) {
 	s := c.schema
 	if err := s.checkNames(values); err != nil {
 		return nil, err
@@ -69,8 +67,6 @@ func (c *Checked) encode(values map[string]string, columns []Place, rowBytes uin
 		text, given := values[f.Name]
 		switch {
 		case given:
-		case f.Name == RowBytesParam && f.Type == U32 && rowBytes > 0:
-			text = strconv.FormatUint(uint64(rowBytes), 10)
 		case f.Default != nil:
 			text = *f.Default
 		default:
@@ -93,7 +89,7 @@ func (s *Schema) checkNames(values map[string]string) error {
 		if s.Index(name) >= 0 {
 			continue
 		}
-		known := slices.DeleteFunc(s.Names(), func(n string) bool { return n == RowBytesParam }) // the dataset says it
+		known := s.Names()
 		if len(known) == 0 {
 			return fmt.Errorf("%w: there is no parameter %q; the function takes none", ErrArgument, clip(name))
 		}

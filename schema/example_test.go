@@ -10,7 +10,7 @@ import (
 // A function counts requests by a column; every element answers with a part.
 func Example() {
 	rows, _ := schema.Parse("name:str,status:u16,bytes:u64")
-	params, _ := schema.Parse("by:column,least:u64=0,row_bytes:u32")
+	params, _ := schema.Parse("by:column,least:u64=0,most:u32=9")
 	payload, err := params.EncodeArgs(map[string]string{"by": "status"}, rows)
 	if err != nil {
 		fmt.Println(err)

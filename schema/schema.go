@@ -38,10 +38,6 @@ const (
 	MaxRecordBytes = 16 << 10
 )
 
-// RowBytesParam is the parameter, of type u32, that is filled with the size of
-// the dataset's rows if it is not given.
-const RowBytesParam = "row_bytes"
-
 // The ways a field of several rows is combined (Field.Merge).
 const (
 	MergeNone  = ""      // rows stay apart

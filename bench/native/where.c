@@ -12,7 +12,7 @@
 
 typedef struct {
     wherry_str_t predicate;
-    uint32_t row_bytes;
+    uint32_t columns; /* of a row */
     uint32_t step; /* 0: begin; 1: interpret it everywhere; 2: such a branch */
 } params_t;
 
@@ -308,11 +308,11 @@ WHERRY_ENTRY(payload, size)
         return WHERRY_ERR_ARGUMENT;
     params_t *p = (params_t *)payload;
     text = wherry_text(payload, size, p->predicate);
-    if (!text || p->row_bytes == 0 || p->row_bytes % 8)
+    if (!text || p->columns - 1 >= 26)
         return WHERRY_ERR_ARGUMENT;
     at = text;
     end = text + p->predicate.size;
-    row_bytes = p->row_bytes;
+    row_bytes = p->columns * 8;
     uint32_t root = expression(1);
     accept("");
     if (root == MOST || at != end)

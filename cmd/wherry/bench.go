@@ -86,7 +86,7 @@ shared machine the ratios say more than the figures.`,
 
 // atLeastOne checks the flags that say how many.
 func atLeastOne(cmd *cobra.Command, c *bench.Config) error {
-	for name, v := range map[string]int{"servers": c.Servers, "depth": c.Depth, "rows": c.Rows, "callers": c.Callers, "inflight": c.Inflight, "bytes": c.Bytes, "call": c.Call, "processes": c.Processes, "calls": c.Calls, "elements": c.Elements} {
+	for name, v := range map[string]int{"servers": c.Servers, "depth": c.Depth, "rows": c.Rows, "callers": c.Callers, "inflight": c.Inflight, "bytes": c.Bytes, "call": c.Call, "processes": c.Processes, "calls": c.Calls, "gib": c.GiB, "elements": c.Elements} {
 		if cmd.Flags().Changed(name) && v < 1 {
 			return usagef("--%s %d: it must be at least 1", name, v)
 		}
@@ -119,6 +119,7 @@ func benchFlags(cmd *cobra.Command, c *bench.Config) {
 	switch c.Kind {
 	case "scan":
 		f.StringVar(&c.Native, "native", "", "how native code runs: worker (the default) or in-process")
+		f.IntVar(&c.GiB, "gib", 0, fmt.Sprintf("in place of these: ask a question to columns of so many GiB in one shard, 1 to %d, which a function's memory does not hold from 4 on", bench.MaxGiB))
 	case "query":
 		f.IntVar(&c.Servers, "servers", c.Servers, fmt.Sprintf("processes that hold the rows, 1 to %d", bench.MaxServers))
 		f.IntVar(&c.Rows, "rows", 4<<20, "rows, in half as many groups at most; a server has 448 MiB of them, some 13 million")

@@ -133,7 +133,7 @@ func completeArgs(a *app, cmd *cobra.Command, toComplete string) (words []string
 	}
 	given, _ := cmd.Flags().GetStringArray("arg")
 	param, _, valued := strings.Cut(toComplete, "=")
-	for _, f := range visible(img.Manifest().Params) {
+	for _, f := range img.Manifest().Params.Fields {
 		switch {
 		case !valued && !slices.ContainsFunc(given, func(arg string) bool { return strings.HasPrefix(arg, f.Name+"=") }):
 			words = append(words, f.Name+"=")

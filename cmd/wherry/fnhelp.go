@@ -46,7 +46,7 @@ func writeFunctionHelp(w io.Writer, name string, m image.Manifest) {
 	if m.Params == nil {
 		line += " --in FILE"
 	} else {
-		for _, f := range visible(m.Params) {
+		for _, f := range m.Params.Fields {
 			if f.Default == nil {
 				line += fmt.Sprintf(" --arg %s=%s", f.Name, strings.ToUpper(f.Name))
 			}
@@ -55,7 +55,7 @@ func writeFunctionHelp(w io.Writer, name string, m image.Manifest) {
 	fmt.Fprintf(w, "Usage:\n%s\n\n", line)
 	if m.Params == nil {
 		fmt.Fprintf(w, "Parameters: none with names; the payload is raw bytes (--in FILE)\n")
-	} else if fields := visible(m.Params); len(fields) == 0 {
+	} else if fields := m.Params.Fields; len(fields) == 0 {
 		fmt.Fprintf(w, "Parameters: none\n")
 	} else {
 		fmt.Fprintf(w, "Parameters (--arg NAME=VALUE):\n")
@@ -72,16 +72,6 @@ func writeFunctionHelp(w io.Writer, name string, m image.Manifest) {
 		}
 	}
 	fmt.Fprintf(w, "\nwherry fn run --help lists the options.\n")
-}
-
-// visible are the parameters that a caller gives: row_bytes is filled in from the dataset.
-func visible(s *schema.Schema) (fields []schema.Field) {
-	for _, f := range s.Fields {
-		if f.Name != schema.RowBytesParam {
-			fields = append(fields, f)
-		}
-	}
-	return fields
 }
 
 // writeField describes a parameter, or a field of a result: name, type, what it means, which values it takes.

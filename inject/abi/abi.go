@@ -94,6 +94,9 @@ type Window struct {
 	Offset   int64  // of the window in FD, a multiple of the page size
 	Size     uint64 // bytes the function may touch; the mapping is rounded up to 64 KiB, the memfd is at least that long
 	Writable bool
+	// Whole says that the function needs all of the window at once: where such windows do not fit beside one another, window_at shows one of them at a
+	// time, and never a part.
+	Whole bool
 }
 
 // Host is one invocation's host calls, as an Engine sees them. The engine has

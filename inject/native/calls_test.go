@@ -158,6 +158,47 @@ func TestLargeWindows(t *testing.T) {
 	}
 }
 
+// TestWholeWindows: windows that are wanted whole are seen so, one at a time where they do not fit beside one another; natively all are there.
+func TestWholeWindows(t *testing.T) {
+	const size, step = 448<<20 - 24, 32<<20 + 8
+	var windows []abi.Window
+	for i := range uint64(12) {
+		fd := sparse(t, size)
+		for at := uint64(0); at+8 <= size; at += step {
+			if _, err := unix.Pwrite(fd, binary.LittleEndian.AppendUint64(nil, at+i), int64(at)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		windows = append(windows, abi.Window{FD: fd, Size: size, Whole: true}, abi.Window{FD: segment(t, 1<<16).FD(), Size: 1 << 16, Whole: true})
+	}
+	native, portable := bind(t, load(t, newEngine(t, Config{}), abi.Limits{}), "alice", windows...), wasmBound(t, windows...)
+	staged := 0
+	for range 2 { // the second time another one lies there than the first time
+		for i := range uint64(12) {
+			var sum, n uint64
+			for at := uint64(0); at+8 <= size; at += step {
+				n++
+				sum += (at + i) * n
+			}
+			want := fmt.Sprintf("reply true %x", numbersOf(0, sum, n, sum, size, ^uint64(0)))
+			for name, b := range map[string]abi.Bound{"native": native, "wasm": portable} {
+				if got := heard(t, b, order{op: 55, n: uint32(2 * i), a: step}); !strings.Contains(got, want) {
+					t.Errorf("%s, window %d: %s, want %s", name, 2*i, got, want)
+				}
+			}
+			if strings.HasPrefix(heard(t, portable, order{op: 20, n: uint32(2 * i)}), fmt.Sprintf("%d reply false", abi.ErrLimit)) {
+				staged++
+			}
+			if got := heard(t, portable, order{op: 20, n: uint32(2*i + 1)}); !strings.HasPrefix(got, "0 reply true") {
+				t.Errorf("a small window beside it: %s", got)
+			}
+		}
+	}
+	if staged != 2*4 { // eight of them, the stage among those, have room in 4 GiB with a heap
+		t.Errorf("%d of 24 times a window did not fit beside the others", staged)
+	}
+}
+
 // sparse is a memfd of so many bytes, which takes as much memory as is written.
 func sparse(t *testing.T, size int64) int {
 	t.Helper()

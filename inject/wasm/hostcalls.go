@@ -134,7 +134,10 @@ func (in *Instance) callWindowAt(st []uint64) {
 		code = abi.ErrArgument
 	default:
 		w, first := &windows[i], uint64(0)
-		if w.slides() {
+		switch {
+		case w.staged:
+			in.show(int(i))
+		case w.slides():
 			first = in.slide(int(i), offset)
 		}
 		binary.LittleEndian.PutUint32(out, uint32(w.addr))
@@ -158,13 +161,26 @@ func (in *Instance) slide(i int, offset uint64) (first uint64) {
 		first = offset &^ (pageBytes - 1)
 	}
 	first = min(first, pages(w.size)-w.span) // no page of the part lies behind the file's end
+	in.remap(i, first)
+	in.parts[i] = first
+	return first
+}
+
+// show has a staged window mapped.
+func (in *Instance) show(i int) {
+	if in.staged != i {
+		in.remap(i, 0)
+		in.staged = i
+	}
+}
+
+// remap maps the part of window i that begins at its byte first.
+func (in *Instance) remap(i int, first uint64) {
 	_ = in.copies(slideBytes)
-	window := in.binding.windows[i]
+	w, window := &in.binding.layout.windows[i], in.binding.windows[i]
 	if err := in.memory.Slide(linear.View{At: w.addr, Bytes: w.span, FD: window.FD, Offset: window.Offset + int64(first), Shared: w.writable}); err != nil {
 		panic(&StoppedError{fmt.Errorf("window %d: %w", i, err)}) // the memory may have a gap now; nothing runs in it any more
 	}
-	in.parts[i] = first
-	return first
 }
 
 // slideBytes is how many copied bytes take as long as mapping a part.

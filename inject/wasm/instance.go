@@ -64,6 +64,7 @@ type Instance struct {
 
 	statics statics
 	parts   []uint64 // by window, where the part begins that is mapped of one that slides; nil: none does
+	staged  int      // the window that lies at the layout's stage; -1: none
 
 	slot room.Slot
 }
@@ -333,7 +334,7 @@ func (in *Instance) callStoreTrap(st []uint64) {
 	}
 	addr = max(addr, lay.store) // a store may begin just below the first window
 	for i, w := range lay.windows {
-		if !w.writable && addr >= w.addr && addr < w.addr+w.span {
+		if !w.writable && addr >= w.addr && addr < w.addr+w.span && (!w.staged || i == in.staged) {
 			offset := addr - w.addr
 			if w.slides() {
 				offset += in.parts[i]

@@ -22,6 +22,7 @@ type layout struct {
 	mailbox uint64 // address, of a page
 	inbox   uint64 // address: behind the mailbox
 	windows []mapped
+	stage   uint64 // address, in front of the read-only windows, that the staged ones share
 	scratch uint64 // address
 	store   uint64 // behind scratch: of the first read-only window, or the end
 	end     uint64
@@ -33,10 +34,11 @@ type mapped struct {
 	size     uint64 // that the function may use
 	span     uint64 // mapped at once: whole pages
 	writable bool
+	staged   bool // mapped at the layout's stage when it is asked for, in place of another
 }
 
-// slides reports whether only a part of a window is mapped at once.
-func (w *mapped) slides() bool { return w.span < w.size }
+// slides reports whether a window is mapped in parts, or when it is asked for.
+func (w *mapped) slides() bool { return w.staged || w.span < w.size }
 
 const (
 	// slotBytes is the part of a window that does not fit: large, so that a scan slides seldom, and small enough for a dozen of them.
@@ -53,28 +55,36 @@ func pages(n uint64) uint64 { return (n + pageBytes - 1) &^ (pageBytes - 1) }
 // MaxWindows bounds a window set; every window is a mapping of its own.
 const MaxWindows = 256
 
-// spans are how much of each window is mapped at once: all of it, or, of a function that asks for parts, a slot of the largest ones, if
-// they do not fit besides own bytes.
-func spans(own uint64, windows []abi.Window, parts bool) []uint64 {
-	list, total := make([]uint64, len(windows)), own
+// fit says how much of each window is mapped at once, and which are staged: all of it, or, of a function that asks for parts, a slot of the largest
+// ones, if they do not fit besides own bytes. Of those that are wanted whole, the largest share one place.
+func fit(own uint64, windows []abi.Window, parts bool) (list []mapped, stage uint64) {
+	list = make([]mapped, len(windows))
+	total := own
 	for i, w := range windows {
-		list[i] = pages(w.Size)
-		total += min(list[i], 1<<40) // nothing that is added up overflows
+		list[i] = mapped{size: w.Size, span: pages(w.Size), writable: w.Writable}
+		total += min(list[i].span, 1<<40) // nothing that is added up overflows
 	}
-	for parts && total > linear.MaxBytes {
-		most := 0
+	whole := func(i int) bool { return windows[i].Whole && !windows[i].Writable }
+	for parts && total+stage > linear.MaxBytes {
+		most := -1
 		for i := range list {
-			if list[i] > list[most] {
+			if !list[i].staged && (whole(i) || list[i].span > slotBytes) && (most < 0 || list[i].span > list[most].span) {
 				most = i
 			}
 		}
-		if list[most] <= slotBytes {
+		if most < 0 {
 			break
 		}
-		total -= min(list[most], 1<<40) - slotBytes
-		list[most] = slotBytes
+		w := &list[most]
+		total -= min(w.span, 1<<40)
+		if w.staged = whole(most); w.staged {
+			stage = max(stage, min(w.span, 1<<40))
+		} else {
+			w.span = slotBytes
+			total += slotBytes
+		}
 	}
-	return list
+	return list, stage
 }
 
 // plan lays out an instance of a function with these limits, which asks for parts of windows or not. limits have been
@@ -87,22 +97,28 @@ func plan(limits abi.Limits, windows []abi.Window, parts bool) (layout, error) {
 	l.mailbox = l.heap
 	l.inbox = l.mailbox + boxBytes // the same page: both are touched in every run
 	at := l.mailbox + pages(boxBytes+limits.PayloadBytes)
-	l.windows = make([]mapped, len(windows))
-	span := spans(ownBytes(limits), windows, parts)
+	list, stage := fit(ownBytes(limits), windows, parts)
+	l.windows = list
 	for _, writable := range []bool{true, false} {
 		if !writable {
 			l.scratch = at
 			at += pages(limits.ScratchBytes)
 			l.store = at
+			l.stage = at
+			at += stage
 		}
 		for i, w := range windows {
 			if w.Writable != writable || w.Size == 0 { // absent
 				continue
 			}
-			l.windows[i] = mapped{addr: at, size: w.Size, span: span[i], writable: writable}
-			if at += span[i]; at > linear.MaxBytes {
+			if list[i].addr = at; list[i].staged {
+				list[i].addr = l.stage
+			} else {
+				at += list[i].span
+			}
+			if at > linear.MaxBytes {
 				return layout{}, &WindowError{i, fmt.Errorf("heap, payload, scratch and windows up to this one take %d bytes; a function's memory has at most %d, and sees larger windows "+
-					"in parts if it asks for them by window_at (wherry_at in C)", at, uint64(linear.MaxBytes))}
+					"in parts if it asks for them by window_at (in C wherry_at, or wherry_chunk_slide for columns)", at, uint64(linear.MaxBytes))}
 			}
 		}
 	}
@@ -119,7 +135,7 @@ func ownBytes(l abi.Limits) uint64 {
 func (l *layout) views(windows []abi.Window) []linear.View {
 	vs := make([]linear.View, 0, len(windows))
 	for i, w := range windows {
-		if m := l.windows[i]; w.Size > 0 {
+		if m := l.windows[i]; w.Size > 0 && !m.staged {
 			vs = append(vs, linear.View{At: m.addr, Bytes: m.span, FD: w.FD, Offset: w.Offset, Shared: w.Writable})
 		}
 	}

@@ -91,7 +91,7 @@ func (b *Binding) instantiate(ctx context.Context) (*Instance, error) {
 		return nil, err
 	}
 	in := &Instance{binding: b, memory: memory, mem: memory.Bytes(), limits: &p.limits, replies: p.replies, forwards: p.forwards,
-		address: b.layout.inbox}
+		address: b.layout.inbox, staged: -1}
 	in.area = in.mem[b.layout.inbox:][:pages(boxBytes+p.room.PayloadBytes)-boxBytes]
 	in.box = in.mem[b.layout.mailbox:][:wasmcode.MailboxBytes]
 	for i := range b.layout.windows {

@@ -20,7 +20,10 @@
  *     }
  *
  * Nothing is copied: the values are Arrow's, where the node holds them. Only
- * pages that are read are touched. A shard without rows has no chunk.
+ * pages that are read are touched. A shard without rows has no chunk. A shard
+ * of more than some 3.5 GiB does not fit into a function's memory: one that is
+ * to read it too says wherry_chunk_slide in place of wherry_chunk_next, and
+ * copies what it keeps of a chunk.
  * docs/columns.md describes the windows that this reads. */
 #ifndef WHERRY_COLUMNS_H
 #define WHERRY_COLUMNS_H
@@ -66,12 +69,19 @@ WHERRY_HELPER int32_t wherry_part_next(wherry_chunk_t *c)
     c->directory = (const uint8_t *)directory.addr;
     if (directory.size < 32 || wherry_directory_u32(c->directory) != WHERRY_PART_MAGIC)
         return WHERRY_ERR_ARGUMENT; /* the dataset holds no columns */
-    st = wherry_window(2 * c->part++, &file);
-    if (st != WHERRY_OK && st != WHERRY_ERR_NO_WINDOW)
-        return st;
-    c->file = (const uint8_t *)file.addr;
     c->columns = wherry_directory_u32(c->directory + 4);
     c->chunks = wherry_directory_u32(c->directory + 8);
+    st = wherry_window(2 * c->part++, &file);
+    c->file = (const uint8_t *)file.addr;
+    return st == WHERRY_ERR_NO_WINDOW ? WHERRY_OK : st;
+}
+
+WHERRY_INLINE int32_t wherry_chunk_show(wherry_chunk_t *c)
+{
+    c->entry = c->directory + 32 + 32 * (uint64_t)c->columns + c->next * (16 + 56 * (uint64_t)c->columns);
+    c->first = wherry_directory_u64(c->entry);
+    c->rows = (uint32_t)wherry_directory_u64(c->entry + 8);
+    c->next++;
     return WHERRY_OK;
 }
 
@@ -84,11 +94,26 @@ WHERRY_HELPER int32_t wherry_chunk_next(wherry_chunk_t *c)
         if (!c->directory)
             return WHERRY_OK;
     }
-    c->entry = c->directory + 32 + 32 * (uint64_t)c->columns + c->next * (16 + 56 * (uint64_t)c->columns);
-    c->first = wherry_directory_u64(c->entry);
-    c->rows = (uint32_t)wherry_directory_u64(c->entry + 8);
-    c->next++;
-    return WHERRY_OK;
+    return wherry_chunk_show(c);
+}
+
+/* The same of a shard of any size. What the chunk before showed, texts too, may
+ * be gone: copy what is to be kept. */
+WHERRY_HELPER int32_t wherry_chunk_slide(wherry_chunk_t *c)
+{
+    c->rows = 0;
+    while (c->next == c->chunks) {
+        int32_t st = wherry_part_next(c);
+        if (st == WHERRY_ERR_LIMIT) { /* beside the others; it takes the place of one of them */
+            wherry_view_t whole;
+            st = wherry_window_at(2 * (c->part - 1), 0, &whole);
+            c->file = (const uint8_t *)whole.addr;
+        }
+        WHERRY_TRY(st);
+        if (!c->directory)
+            return WHERRY_OK;
+    }
+    return wherry_chunk_show(c);
 }
 
 /* The values of a column, named by a parameter. WHERRY_ERR_ARGUMENT: there is

@@ -242,9 +242,14 @@ static int32_t put_rows(uint32_t n)
             else
                 set_key(row, k, value_of(q.key[k].kind, r, i));
         }
-        if (chooses())
+        if (chooses()) {
             q.spare = heap_offer(row);
-        else
+            if (q.passing && q.spare != row) {
+                if (!own_keys(row))
+                    return full();
+                heap_first = cell(q.heap[0], q.order[0].column); /* of that text, perhaps */
+            }
+        } else
             WHERRY_TRY(put_record(row));
     }
     q.sent += n;

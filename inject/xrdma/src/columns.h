@@ -47,15 +47,21 @@ typedef struct {
     uint64_t bytes;
     const directory_t *head;
     const column_entry_t *column;
+    int passes; /* its file makes room for that of the next part: not all fit into the function's memory */
 } part_t;
 
 /* The windows of part i; WHERRY_ERR_NO_WINDOW behind the last. */
 WHERRY_HELPER int32_t part_open(part_t *p, uint32_t i)
 {
     wherry_window_t file, dir;
+    wherry_view_t view;
     WHERRY_TRY(wherry_window(2 * i + 1, &dir));
     int32_t st = wherry_window(2 * i, &file);
-    if (st == WHERRY_ERR_NO_WINDOW) /* its directory says that it has no rows */
+    p->passes = st == WHERRY_ERR_LIMIT;
+    if (p->passes) {
+        WHERRY_TRY(wherry_window_at(2 * i, 0, &view));
+        file = (wherry_window_t){view.addr, view.flags, view.size};
+    } else if (st == WHERRY_ERR_NO_WINDOW) /* its directory says that it has no rows */
         file = (wherry_window_t){0};
     else if (st != WHERRY_OK)
         return st;

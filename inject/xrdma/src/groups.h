@@ -261,6 +261,34 @@ WHERRY_INLINE void set_key(uint32_t group, uint32_t k, value_t v)
         key[1] = v.b;
 }
 
+/* Text that does not stay where it lies is copied before it is kept. */
+static int own_text(uint32_t kind, value_t *v)
+{
+    if (kind != K_TEXT || !q.passing || !v->b)
+        return 1;
+    void *copy = room(v->b);
+    if (!copy)
+        return 0;
+    memcpy(copy, (const void *)(uintptr_t)v->a, (size_t)v->b);
+    v->a = (uint64_t)(uintptr_t)copy;
+    return 1;
+}
+
+/* Copies the texts of a group's keys, or a row's, that would not stay. */
+static int own_keys(uint32_t group)
+{
+    for (uint32_t k = 0; q.passing && k < q.p->keys; k++) {
+        uint64_t *key = key_of(group, k);
+        if (q.key[k].kind != K_TEXT || ((const group_t *)(uintptr_t)group)->missing >> k & 1)
+            continue;
+        value_t v = {key[0], key[1]};
+        if (!own_text(K_TEXT, &v))
+            return 0;
+        key[0] = v.a;
+    }
+    return 1;
+}
+
 /* The group of row i, which is not where its hash says. */
 static uint32_t find_group(uint32_t i)
 {
@@ -278,6 +306,8 @@ static uint32_t find_group(uint32_t i)
     uint32_t at = (uint32_t)(uintptr_t)g;
     for (uint32_t k = 0; k < q.p->keys; k++)
         set_key(at, k, key_value(k, i));
+    if (!own_keys(at))
+        return 0;
     h->slot[s] = (slot_t){tag, at};
     h->used++;
     return at;
@@ -377,19 +407,6 @@ WHERRY_INLINE int add_wide(uint64_t *s, uint64_t low, uint64_t high)
     return (int64_t)((before ^ s[1]) & (high ^ s[1])) < 0; /* it overflows as a number with a sign */
 }
 
-/* Text that lies in a message is copied before it is kept. */
-static int own_text(uint32_t kind, value_t *v)
-{
-    if (kind != K_TEXT || !q.foreign || !v->b)
-        return 1;
-    void *copy = room(v->b);
-    if (!copy)
-        return 0;
-    memcpy(copy, (const void *)(uintptr_t)v->a, (size_t)v->b);
-    v->a = (uint64_t)(uintptr_t)copy;
-    return 1;
-}
-
 /* The group with the same keys here; its own if this is the first that is heard of it. */
 static uint32_t group_here(const group_t *in)
 {
@@ -420,11 +437,10 @@ static uint32_t group_here(const group_t *in)
     uint32_t at = (uint32_t)(uintptr_t)g;
     for (uint32_t k = 0; k < q.p->keys; k++) {
         const uint64_t *key = key_of(from, k);
-        value_t v = {key[0], kind_words(q.key[k].kind) == 2 ? key[1] : 0};
-        if (!own_text(q.key[k].kind, &v))
-            return 0;
-        set_key(at, k, v);
+        set_key(at, k, (value_t){key[0], kind_words(q.key[k].kind) == 2 ? key[1] : 0});
     }
+    if (!own_keys(at))
+        return 0;
     q.keep->missed |= g->missing != 0;
     h->slot[s] = (slot_t){tag, at};
     h->used++;

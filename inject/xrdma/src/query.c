@@ -298,6 +298,7 @@ static int32_t chunks(chunks_t *c)
             return WHERRY_OK;
         if (st != WHERRY_OK)
             return st;
+        q.passing = part.passes;
         for (uint32_t k = 0; k < part.head->chunks && !enough(); k++) {
             const chunk_head_t *chunk = part_chunk(&part, k);
             if (skipped(&part, chunk)) {
@@ -503,7 +504,7 @@ static int32_t add_record(const exchange_t *x, uint32_t from, const uint8_t *mor
 /* Takes in what another element sent. The texts of a record lie behind its words, and their places are put in. */
 static int32_t take(const uint8_t *data, uint32_t size)
 {
-    q.foreign = 1;
+    q.passing = 1;
     for (const uint8_t *p = data; p < data + size;) {
         const exchange_t *x = (const exchange_t *)p;
         uint32_t left = (uint32_t)(data + size - p), from = (uint32_t)(uintptr_t)(x + 1);
@@ -524,7 +525,7 @@ static int32_t take(const uint8_t *data, uint32_t size)
         WHERRY_TRY(add_record(x, from, text, end));
         p = end;
     }
-    q.foreign = 0;
+    q.passing = 0;
     return WHERRY_OK;
 }
 

@@ -23,7 +23,7 @@
 #define STATES_MOST 64u
 #define PROGRAM_MAGIC 0x32505157u /* "WQP2" */
 #define NONE 0xffffu
-#define SCRATCH_MOST (384u << 20) /* as query.json says; with 8 parts of 448 MiB it fits into a function's memory */
+#define SCRATCH_MOST (384u << 20) /* as query.json says; beside 8 parts of 448 MiB, and of more of them one at a time */
 
 enum { K_INT = 1, K_UINT, K_FLOAT, K_BOOL, K_TEXT, K_DECIMAL = 7 };
 enum {
@@ -217,7 +217,7 @@ typedef struct {
     uint64_t sent;
     uint32_t spare; /* where the next row is put together */
     int overflow;
-    int foreign; /* what is added comes from a message */
+    int passing; /* what is added lies in a message, or in a part that makes room for the next */
     uint32_t filled;
     uint8_t out[WHERRY_PART_BYTES];
 } query_t;
