@@ -39,6 +39,15 @@ func (y *Layer) Go(fn func()) {
 	y.workers.run(fn)
 }
 
+// Compute is Go for what computes, and seldom waits, as functions do: a leader that falls asleep beside it gives its processor up at once.
+func (y *Layer) Compute(fn func()) {
+	y.Go(func() {
+		y.leader.computing.Add(1)
+		defer y.leader.computing.Add(-1)
+		fn()
+	})
+}
+
 // Await waits until done is closed, or the context ends, and does not drive progress.
 func (y *Layer) Await(ctx context.Context, done <-chan struct{}) error {
 	s := y.cfg.Scheduler

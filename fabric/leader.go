@@ -33,7 +33,8 @@ type leader struct {
 	rooms  atomic.Int32 // of them, those in waiting
 	// foreground says that a waiter leads, or was the last who did, and not the background goroutine. The leader writes it.
 	foreground atomic.Bool
-	woken      atomic.Bool // goroutines were made ready and have not had the processor yet
+	woken      atomic.Bool  // goroutines were made ready and have not had the processor yet
+	computing  atomic.Int32 // goroutines that compute: Layer.Compute, and handlers that handed off
 	closed     atomic.Bool
 	over       chan struct{}            // closed once no goroutine leads any more
 	pollers    atomic.Pointer[[]Poller] // transports, and added pollers
@@ -443,12 +444,12 @@ func (l *leader) sleep(ctx context.Context, term uint64, d time.Duration, cond f
 }
 
 // epollWait sleeps until a descriptor is readable or d is over; an error
-// (EINTR) is as good as an event, because the leader polls next. Where handlers run on other goroutines, they get the processor at once; in a lull the
+// (EINTR) is as good as an event, because the leader polls next. Where functions run on other goroutines, they get the processor at once; in a lull the
 // runtime has it at once. It returns how long it slept.
 func (l *leader) epollWait(d time.Duration, lull bool) (slept time.Duration) {
 	var events [8]unix.EpollEvent
 	n, start := 0, l.el.now()
-	if lull || l.el.workers.busy.Load() > 0 {
+	if lull || l.computing.Load() > 0 {
 		n, slept = apart.EpollWait(l.epfd, events[:], d)
 	} else if n = l.nap(&events, min(d, napTime)); n == 0 && d > napTime {
 		n, _ = unix.EpollWait(l.epfd, events[:], int((d-napTime+time.Millisecond-1)/time.Millisecond))
@@ -532,7 +533,9 @@ func (l *leader) background() {
 	busy.Add(-1) // it has nothing to do but this
 	handed := false
 	defer func() {
-		if !handed { // else handOff has counted it: the handler went on here
+		if handed { // handOff counted the handler, which went on here, as busy too
+			l.computing.Add(-1)
+		} else {
 			busy.Add(1)
 		}
 	}()
@@ -575,7 +578,7 @@ func (l *leader) lead(term uint64) (handed bool) {
 			if term, leads, _ = l.sleep(context.Background(), term, time.Duration(l.tick.Load()), nil); !leads {
 				return false
 			}
-			p.reset()
+			p.woke()
 		}
 	}
 	l.leave(term)
@@ -628,6 +631,7 @@ func (l *leader) handOff(term uint64) {
 		l.nudge()
 	default:
 		l.el.workers.busy.Add(1)
+		l.computing.Add(1)
 		l.standIn()
 	}
 	l.changed() // for what was handled before, in the same round: its end is nobody's now

@@ -421,9 +421,9 @@ func TestOneOnDuty(t *testing.T) {
 	}
 }
 
-// TestHandedOffIsBusy: a handler that has handed off counts as one that runs until it returns, so that a leader that sleeps beside it gives its
-// processor up.
-func TestHandedOffIsBusy(t *testing.T) {
+// TestHandedOffComputes: a handler that has handed off counts until it returns as one that computes, and what Layer.Compute runs, so that a leader that
+// sleeps beside it gives its processor up; what Layer.Go runs does not, as it may wait only.
+func TestHandedOffComputes(t *testing.T) {
 	f := &feeder{}
 	e, err := New(Config{Name: "x", Transports: []Transport{f}})
 	if err != nil {
@@ -438,10 +438,10 @@ func TestHandedOffIsBusy(t *testing.T) {
 	}
 	settles := func(want int64, when string) {
 		t.Helper()
-		busy := &e.workers.busy
-		for end := time.Now().Add(patience); busy.Load() != want; time.Sleep(time.Millisecond) {
+		computing, busy := &e.leader.computing, &e.workers.busy
+		for end := time.Now().Add(patience); computing.Load() != int32(want) || busy.Load() != want; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatalf("%s %d handlers run, want %d", when, busy.Load(), want)
+				t.Fatalf("%s %d handlers run, and %d compute, want %d", when, busy.Load(), computing.Load(), want)
 			}
 		}
 	}
@@ -453,6 +453,15 @@ func TestHandedOffIsBusy(t *testing.T) {
 		settles(1, "meanwhile")
 		gate <- struct{}{}
 		settles(0, "afterwards")
+		(*Layer)(e).Compute(func() { <-gate })
+		settles(1, "while something computes")
+		gate <- struct{}{}
+		settles(0, "after that")
+		(*Layer)(e).Go(func() { <-gate })
+		if n := e.leader.computing.Load(); n != 0 {
+			t.Fatalf("%d compute, where one waits", n)
+		}
+		gate <- struct{}{}
 	}
 }
 

@@ -160,7 +160,7 @@ func (rt *Runtime) beginLoads() {
 			fmt.Errorf("%w: it was not ready after %v (the element's LoadTime)", context.DeadlineExceeded, rt.cfg.LoadTime))
 		rt.work.Add(1)
 		cancel := l.cancel
-		rt.layer.Go(func() { rt.runLoad(l, cancel) })
+		rt.layer.Compute(func() { rt.runLoad(l, cancel) })
 	}
 }
 

@@ -383,7 +383,7 @@ func (rt *Runtime) receive(m fabric.Message, kind travel.Kind) (kept bool) {
 		rt.core.Own(run)
 		rt.work.Add(1)
 		h := rt.host(run)
-		rt.layer.Go(func() { rt.apart(h) })
+		rt.layer.Compute(func() { rt.apart(h) })
 		rt.mu.Unlock()
 	} else if run != nil {
 		h := rt.host(run)
@@ -470,7 +470,7 @@ func (rt *Runtime) after() {
 	rt.workers++
 	rt.work.Add(1)
 	rt.mu.Unlock()
-	rt.layer.Go(rt.worker)
+	rt.layer.Compute(rt.worker)
 }
 
 // worker runs branches until none is ready.
