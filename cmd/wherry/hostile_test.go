@@ -361,7 +361,7 @@ func TestStopsWhileCompiling(t *testing.T) {
 		held = st.Queues.Held
 	}
 	from := time.Now()
-	b.finish() // in order: it did not have to leave anything behind
+	b.finish()                   // in order: it did not have to leave anything behind
 	const more = 4 * time.Second // docs/operations.md has service managers wait so much longer: a second is for functions that are told to stop, two are to close
 	if took := time.Since(from); took > stopTime+more {
 		t.Errorf("it ended %v after it was told to", took)

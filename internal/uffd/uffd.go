@@ -38,15 +38,15 @@ const Needed = FlagProtected | ThreadID | MinorShmem | ProtectShmem | CanPoison 
 const (
 	apiNumber = 0xaa
 	// The ioctl numbers of <linux/userfaultfd.h>, equal on all processors that wherry is built for.
-	ioctlAPI        = 0xc018aa3f
-	ioctlRegister   = 0xc020aa00
-	ioctlWake       = 0x8010aa02
-	ioctlCopy       = 0xc028aa03
-	ioctlZero       = 0xc020aa04
-	ioctlProtect    = 0xc018aa06
-	ioctlContinue   = 0xc020aa07
-	ioctlPoison     = 0xc020aa08
-	ioctlNew        = 0xaa00 // of /dev/userfaultfd
+	ioctlAPI      = 0xc018aa3f
+	ioctlRegister = 0xc020aa00
+	ioctlWake     = 0x8010aa02
+	ioctlCopy     = 0xc028aa03
+	ioctlZero     = 0xc020aa04
+	ioctlProtect  = 0xc018aa06
+	ioctlContinue = 0xc020aa07
+	ioctlPoison   = 0xc020aa08
+	ioctlNew      = 0xaa00 // of /dev/userfaultfd
 
 	device = "/dev/userfaultfd"
 )
