@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -11,9 +12,8 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/wherry-fabric/wherry/device"
+	"github.com/wherry-fabric/wherry/internal/cputime"
 )
 
 const (
@@ -170,26 +170,23 @@ func attach(path string) (net.Conn, error) {
 
 // processorShare is the part of a processor that processes use when everybody is idle.
 func processorShare(pids ...int) (share float64, err error) {
+	used := func() (sum time.Duration, err error) {
+		for _, pid := range pids {
+			one, e := cputime.Process(pid)
+			sum, err = sum+one, cmp.Or(err, e)
+		}
+		return sum, err
+	}
 	time.Sleep(calmTime)
-	before, err := processorTime(pids...)
+	before, err := used()
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("bench: %w", err)
 	}
 	start := time.Now()
 	time.Sleep(idleTime)
-	after, err := processorTime(pids...)
-	return float64(after-before) / float64(time.Since(start)), err
-}
-
-// processorTime is what processes have used so far, by the clock that the kernel has of each: the times in /proc are in steps of 10 ms.
-func processorTime(pids ...int) (sum time.Duration, err error) {
-	const scheduled = 2 // CPUCLOCK_SCHED, of a whole process
-	for _, pid := range pids {
-		var used unix.Timespec
-		if err := unix.ClockGettime(int32(^pid<<3|scheduled), &used); err != nil {
-			return 0, fmt.Errorf("bench: processor time of process %d: %w", pid, err)
-		}
-		sum += time.Duration(used.Nano())
+	after, err := used()
+	if err != nil {
+		return 0, fmt.Errorf("bench: %w", err)
 	}
-	return sum, nil
+	return float64(after-before) / float64(time.Since(start)), nil
 }

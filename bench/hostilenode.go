@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"os"
 
 	"github.com/wherry-fabric/wherry/cluster"
@@ -19,9 +20,9 @@ import (
 const (
 	victimMemory = 1 << 30
 	victimPool   = 256 << 20
-	victimCode   = "256MiB" // small enough to be filled
-	fewCalls     = 8        // that are under way now and then besides the endless ones
-	waitsBits    = 20       // of the answer to idPlaces: the number of those that wait; above it how often something was refused or gave way
+	victimCode   = 256 // MiB of machine code for wasm: little enough to be filled, and for more functions than one principal may have bindings
+	fewCalls     = 8   // that are under way now and then besides the endless ones
+	waitsBits    = 20  // of the answer to idPlaces: the number of those that wait; above it how often something was refused or gave way
 )
 
 // principals are who takes part, and what they may do.
@@ -61,7 +62,11 @@ func startNode(spec *role) (info serverInfo, s *station, err error) {
 	if err != nil {
 		return info, nil, err
 	}
-	cfg := node.Config{Name: spec.Name, Listen: []string{spec.Listen}, Tokens: tokens, Token: "node", Memory: victimMemory, PoolMemory: victimPool, LimitsByName: map[string]string{"code_bytes": victimCode},
+	code := victimCode
+	if spec.Code.Form != "wasm" { // half is native code's then
+		code *= 2
+	}
+	cfg := node.Config{Name: spec.Name, Listen: []string{spec.Listen}, Tokens: tokens, Token: "node", Memory: victimMemory, PoolMemory: victimPool, LimitsByName: map[string]string{"code_bytes": fmt.Sprint(code, "MiB")},
 		Policy: spec.Policy.String(), WasmCompiler: spec.WasmCompiler, Schemes: fabric.Schemes{spec.scheme}}
 	if spec.Code.Form != "wasm" {
 		cfg.Native, cfg.Trust = spec.Code.Native, []node.TrustedKey{{Name: "bench", Key: hex.EncodeToString(spec.Code.Trust)}}

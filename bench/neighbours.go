@@ -34,6 +34,7 @@ const (
 	slow        = 200              // … that say a byte now and then
 	crowded     = 3                // times as many are more than there are places for such
 	honestDials = 40               // with the usual number of rounds
+	leastCharge = 256              // MiB that functions are charged, so that it says something what the node has over that: of less, what Go keeps for itself is much
 )
 
 // neighbour is a station of another principal at the same server.
@@ -207,7 +208,7 @@ func (v *victim) memory() error {
 		most, mostCharged = max(most, has), max(mostCharged, charged)
 		more := max(charged, last) - chargedBefore // what it has was looked at between the two
 		last = charged
-		if uncharged = max(uncharged, has-before-more); more >= 256 { // of less, what Go keeps for itself is much
+		if uncharged = max(uncharged, has-before-more); more >= leastCharge {
 			over = max(over, (has-before)/more)
 		}
 		if slices.IndexFunc(running, func(fut *inject.Future) bool { return !ended(fut) }) < 0 {
@@ -217,6 +218,9 @@ func (v *victim) memory() error {
 	for _, fut := range running {
 		fut.Cancel()
 		<-fut.Done()
+	}
+	if over == 0 {
+		return fmt.Errorf("memory: functions that fill their heaps and stacks were charged %.0f MiB at most, and of less than %d what Go keeps for itself is too much of it to compare with what the node has; where the node has too little memory for them, this cannot be measured", mostCharged-chargedBefore, leastCharge)
 	}
 	v.r.Set("rss_mib_max", most)
 	v.r.Set("charged_mib_max", mostCharged)

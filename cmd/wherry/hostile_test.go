@@ -174,8 +174,13 @@ func TestSparseSegments(t *testing.T) {
 		}
 		return b.call(ctx, c, control.CallAbort, &control.LoadRequest{Load: id})
 	}
-	for i := range 140 {
-		_ = begin(eve, i, 1<<40) // at some time there are enough
+	for i := range 140 { // fewer than loads that one may begin: what the node does not map is served
+		if err := begin(eve, i, 1<<40); err != nil {
+			t.Fatalf("load %d of a principal that leaves it: %v", i, err)
+		}
+	}
+	if tib := b.proc("VmSize") >> 30; tib < 8 {
+		t.Errorf("the node has %d TiB of addresses: it maps none of those segments", tib)
 	}
 	for i := range 280 {
 		if err := begin(ann, i, 1<<39); err != nil {
@@ -255,6 +260,7 @@ func TestBrokenConnections(t *testing.T) {
 
 // TestEndlessCrowd: one principal's four hundred functions that never end do not keep another's out of the one queue.
 func TestEndlessCrowd(t *testing.T) {
+	const crowd = 400
 	b := besiege(t)
 	ann, eve := b.as("ann"), b.as("eve")
 	img, err := cbuild.Build(t.Context(), cbuild.Source{Name: "spin.c", Code: []byte("#include \"wherry.h\"\nWHERRY_ENTRY(payload, size) { (void)payload, (void)size; for (volatile int i = 0;; i = 1 - i) ; }\n")},
@@ -269,21 +275,19 @@ func TestEndlessCrowd(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var futures []*inject.Future
-	for range 400 {
+	for range crowd {
 		fut, err := f.Start(ctx, []inject.Root{{To: b.endpoint(eve)}}, inject.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		futures = append(futures, fut)
 	}
-	for {
+	for running, held := 0, 0; running == 0 || running+held < crowd; { // until all of them are there
 		st, err := ann.Status(ctx, "a")
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("of %d functions %d run and %d are held: %v", crowd, running, held, err)
 		}
-		if q := st.Queues; q.Running > 0 && q.Running+q.Held >= 64 { // they take all that they can
-			break
-		}
+		running, held = st.Queues.Running, st.Queues.Held
 	}
 	b.serves(ann, "four hundred endless functions")
 	for _, fut := range futures {
@@ -357,10 +361,9 @@ func TestStopsWhileCompiling(t *testing.T) {
 		held = st.Queues.Held
 	}
 	from := time.Now()
-	b.finish() // in order: it did not have to leave anything behind
-	// It may take stop_time for what is under way, a second for functions that are told to stop, and two to close. The rest is a busy machine's; the compiler never ends.
-	const busy = 20 * time.Second
-	if took := time.Since(from); took > stopTime+3*time.Second+busy {
+	b.finish()                   // in order: it did not have to leave anything behind
+	const more = 4 * time.Second // docs/operations.md has service managers wait so much longer: a second is for functions that are told to stop, two are to close
+	if took := time.Since(from); took > stopTime+more {
 		t.Errorf("it ended %v after it was told to", took)
 	}
 	if _, err := fut.Wait(ctx); err == nil {

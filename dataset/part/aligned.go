@@ -139,9 +139,6 @@ func (g Graph) File() (*Aligned, error) {
 	return a, nil
 }
 
-// Size is how long the file is.
-func (a *Aligned) Size() uint64 { return a.file }
-
 // Write writes head and end of the file into its memory.
 func (a *Aligned) Write(file []byte) error {
 	if uint64(len(file)) != a.file {

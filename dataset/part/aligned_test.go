@@ -25,9 +25,6 @@ func readAligned(t *testing.T, a *Aligned, err error, buffers [][]byte) arrow.Re
 		sizes = append(sizes, uint64(len(b)))
 	}
 	at, size := column.Places(sizes)
-	if size != a.Size() {
-		t.Fatalf("the file takes %d bytes, its buffers ask for %d", a.Size(), size)
-	}
 	file := bytes.Repeat([]byte{0xee}, int(size))
 	for i, b := range buffers {
 		if at[i]%Align != 0 {

@@ -194,7 +194,7 @@ type DeadlineError struct {
 	Pending int      // announced branches that had not ended
 	Named   []uint64 // some of them
 	// Elements may still have them, and did not say so in time. Of a function that goes nowhere each has one; of any other they are all
-	// elements that it may have gone to; of what nobody else can have it is the element that called. More is how many else there are.
+	// elements that it may have gone to; of what nobody else can have it is the element that called. There is one at least. More is how many else there are.
 	Elements []string
 	More     int
 }
@@ -204,11 +204,7 @@ func (e *DeadlineError) Error() string {
 	if len(e.Named) > 0 {
 		s += fmt.Sprintf(", among them %x", e.Named)
 	}
-	if len(e.Elements) > 0 {
-		s += "; they were at " + strings.Join(e.Elements, ", ")
-	} else {
-		s += "; no element that is connected has one: they had not been sent yet, or what was reported of them is incomplete"
-	}
+	s += "; they were at " + strings.Join(e.Elements, ", ")
 	if e.More > 0 {
 		s += fmt.Sprintf(" and %d more", e.More)
 	}

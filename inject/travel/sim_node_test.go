@@ -257,6 +257,10 @@ func (e *element) Complete(f travel.FutureID, o *travel.Outcome) {
 	if o.Err == nil {
 		e.t.checkSuccess(p)
 	}
+	var late *travel.DeadlineError
+	if errors.As(o.Err, &late) && len(late.Elements) == 0 {
+		e.t.fail("plan %d: an error that names no element: %v", p.id, late)
+	}
 }
 
 func (e *element) Stop(r *travel.Run) {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wherry-fabric/wherry/internal/cputime"
 )
 
 const (
@@ -131,12 +133,8 @@ func (p *process) alive() bool {
 
 // processorTime is what the process has used so far.
 func (p *process) processorTime() time.Duration {
-	const cpuClock = 2 // CPUCLOCK_SCHED: of a whole process (include/linux/posix-timers_types.h)
-	var ts unix.Timespec
-	if err := unix.ClockGettime(int32(^p.cmd.Process.Pid)<<3|cpuClock, &ts); err != nil {
-		return 0 // it has just ended
-	}
-	return time.Duration(ts.Nano())
+	used, _ := cputime.Process(p.cmd.Process.Pid) // 0: it has just ended
+	return used
 }
 
 // residentBytes is how much memory it holds.

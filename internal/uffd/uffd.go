@@ -23,7 +23,7 @@ const (
 type Features uint64
 
 const (
-	FlagProtected  Features = 1 << 0  // events say Protected
+	FlagProtected  Features = 1 << 0  // writes to protected pages are faults
 	ThreadID       Features = 1 << 8  // events name the thread
 	MinorShmem     Features = 1 << 10 // Minor works on memfds
 	ProtectShmem   Features = 1 << 12 // Protected works on memfds
@@ -38,16 +38,15 @@ const Needed = FlagProtected | ThreadID | MinorShmem | ProtectShmem | CanPoison 
 const (
 	apiNumber = 0xaa
 	// The ioctl numbers of <linux/userfaultfd.h>, equal on all processors that wherry is built for.
-	ioctlAPI        = 0xc018aa3f
-	ioctlRegister   = 0xc020aa00
-	ioctlUnregister = 0x8010aa01
-	ioctlWake       = 0x8010aa02
-	ioctlCopy       = 0xc028aa03
-	ioctlZero       = 0xc020aa04
-	ioctlProtect    = 0xc018aa06
-	ioctlContinue   = 0xc020aa07
-	ioctlPoison     = 0xc020aa08
-	ioctlNew        = 0xaa00 // of /dev/userfaultfd
+	ioctlAPI      = 0xc018aa3f
+	ioctlRegister = 0xc020aa00
+	ioctlWake     = 0x8010aa02
+	ioctlCopy     = 0xc028aa03
+	ioctlZero     = 0xc020aa04
+	ioctlProtect  = 0xc018aa06
+	ioctlContinue = 0xc020aa07
+	ioctlPoison   = 0xc020aa08
+	ioctlNew      = 0xaa00 // of /dev/userfaultfd
 
 	device = "/dev/userfaultfd"
 )
@@ -127,14 +126,6 @@ func (f *FD) Register(addr, n uint64, mode Mode) error {
 	arg := struct{ start, len, mode, ioctls uint64 }{addr, n, uint64(mode), 0}
 	if errno := ioctl(f.fd, ioctlRegister, unsafe.Pointer(&arg)); errno != 0 {
 		return fmt.Errorf("uffd: watch %d bytes at %#x: %w", n, addr, errno)
-	}
-	return nil
-}
-
-// Unregister ends Register, and wakes the threads that wait.
-func (f *FD) Unregister(addr, n uint64) error {
-	if errno := f.ranged(ioctlUnregister, addr, n); errno != 0 {
-		return fmt.Errorf("uffd: stop watching %d bytes at %#x: %w", n, addr, errno)
 	}
 	return nil
 }
@@ -251,9 +242,6 @@ func (e *Event) Fault() bool { return e.kind == 0x12 }
 
 // Write: the access was a write.
 func (e *Event) Write() bool { return e.flags&1 != 0 }
-
-// Protected: the page is there, and protected against the write.
-func (e *Event) Protected() bool { return e.flags&2 != 0 }
 
 // Minor: the file has the page.
 func (e *Event) Minor() bool { return e.flags&4 != 0 }

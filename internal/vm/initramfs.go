@@ -43,8 +43,11 @@ func (a *archive) end() []byte {
 	return a.buf.Bytes()
 }
 
-// initScript loads the modules and gives the second serial line to a shell. The shell reads a pipe, for on a terminal it would echo.
+// initScript loads the modules and gives the second serial line to a shell. The shell reads a pipe, for on a terminal it would echo. If anything fails, or the archive did not
+// arrive as a whole, init ends or does not begin, and so the guest ends (init=/init: else the kernel would go on to /bin/sh): the console says what it was.
 const initScript = `#!/bin/sh
+set -e
+test -e /` + lastFile + `
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
@@ -56,8 +59,11 @@ echo ` + readyMark + ` >&3
 cat <&3 | sh >&3 2>&1
 `
 
-// readyMark is what the guest says first.
-const readyMark = "READY"
+// readyMark is what the guest says first, and lastFile what comes last in the archive.
+const (
+	readyMark = "READY"
+	lastFile  = "whole"
+)
 
 // applets are the commands of BusyBox that a guest has.
 var applets = strings.Fields(`sh mount umount insmod cat ls dd echo sleep poweroff stty head tail cmp sha256sum mkdir rm cp sync seq wc cut grep sed tr test
@@ -96,7 +102,12 @@ func (t *Tools) initramfs(cfg *Config) ([]byte, error) {
 			return nil, err
 		}
 	}
-	a.add("mods/order", 0o100644, []byte(strings.Join(order, "\n")+"\n"))
+	list := ""
+	for _, name := range order {
+		list += name + "\n"
+	}
+	a.add("mods/order", 0o100644, []byte(list))
+	a.add(lastFile, 0o100644, nil)
 	return a.end(), nil
 }
 

@@ -110,7 +110,7 @@ func (t *Tools) Start(ctx context.Context, cfg Config) (*VM, error) {
 		"-object", fmt.Sprintf("memory-backend-memfd,id=m,size=%dM,share=on", cfg.Memory), "-machine", "q35,memory-backend=m", "-no-reboot", "-nodefaults", "-no-user-config", "-display", "none",
 		"-serial", "file:" + path("console"), "-serial", "unix:" + path("shell") + ",server=on,wait=off", "-qmp", "unix:" + path("qmp") + ",server=on,wait=off",
 		"-device", "pcie-root-port,id=rp1,chassis=1,slot=1", "-device", "pcie-root-port,id=rp2,chassis=2,slot=2",
-		"-kernel", t.kernel, "-initrd", initrd, "-append", "console=ttyS0 quiet panic=1 tsc=reliable no_timer_check " + cfg.Append}, cfg.Args...)
+		"-kernel", t.kernel, "-initrd", initrd, "-append", "console=ttyS0 quiet panic=1 init=/init tsc=reliable no_timer_check " + cfg.Append}, cfg.Args...)
 	v := &VM{dir: cfg.Dir, over: make(chan struct{})}
 	v.cmd = t.qemu(context.Background(), args...)
 	v.cmd.Stdout, v.cmd.Stderr = &v.said, &v.said
