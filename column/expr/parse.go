@@ -20,7 +20,7 @@ import (
 const (
 	// MaxBytes bounds an expression's text.
 	MaxBytes = 16 << 10
-	// maxDecimalText bounds a number beside a decimal: an exponent of many digits would take all memory.
+	// maxDecimalText bounds the text of a number that is compared with a decimal: a large exponent would take all memory.
 	maxDecimalText = 64
 	// maxDepth bounds how deep an expression is nested.
 	maxDepth = 100
@@ -293,7 +293,7 @@ func (r *reader) settle(n, beside *Node, at ast.Node) (*Node, error) {
 	return out, nil
 }
 
-// decimal is a number beside a decimal: one with as many places behind the point, exactly.
+// decimal converts a number that is compared with a decimal: exactly, to the same number of places behind the point.
 func (r *reader) decimal(n *Node, t column.Type, at ast.Node) (*Node, error) {
 	v, ok := new(big.Rat), len(n.Text) <= maxDecimalText
 	if ok {
