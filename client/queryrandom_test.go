@@ -368,6 +368,9 @@ func TestQueryManyGroupsWorkers(t *testing.T) {
 		{Group: []string{"x0=c % 29001"}, Agg: []string{"n=count()"}, Order: []string{"-n", "x0"}, Limit: 6100},
 		{Group: []string{"x0=s"}, Agg: agg}, // few: rows are shared
 	} {
+		if testing.Short() && i%4 != 0 { // the race detector makes each of them long
+			continue
+		}
 		one, err := invoke.Query(patient(t), c.Runtime(), table, q)
 		if err != nil {
 			t.Fatal(err)
