@@ -143,7 +143,11 @@ func TestAppendCancelled(t *testing.T) {
 	}
 	lent := b.lent()
 	ctx, cancel := context.WithCancel(t.Context())
-	spec := csvColumns("logs", numbers(100, 3_000_000))
+	rows := 3_000_000
+	if testing.Short() {
+		rows = 500_000
+	}
+	spec := csvColumns("logs", numbers(100, rows))
 	spec.Append = true
 	_, err := c.Load(ctx, spec, func(p LoadProgress) {
 		if p.Phase == string(dataset.PhaseFill) && p.Done > p.Total/2 {

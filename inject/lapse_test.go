@@ -25,7 +25,7 @@ func TestCutBesideScratch(t *testing.T) {
 			eventually(t, func() string {
 				z, origin := s.nodes[0].rt.Stats().Sizes, s.client.rt.Stats().Sizes
 				if z.Records+z.Running+origin.Records > 0 || z.Stateful != 1 {
-					return fmt.Sprintf("n0 has more than scratch, or the client custody: %+v, %+v", z, origin)
+					return fmt.Sprintf("n0 keeps more than scratch, or the client keeps records: %+v, %+v", z, origin)
 				}
 				return ""
 			})

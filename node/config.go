@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/fabric/schemes"
 	"github.com/wherry-fabric/wherry/inject"
+	"github.com/wherry-fabric/wherry/schema"
 )
 
 // Defaults and limits of a Config.
@@ -155,6 +157,17 @@ var (
 	found = map[string]string{"!!str": "text", "!!seq": "a list", "!!map": "keys with values", "!!int": "a number", "!!float": "a number", "!!bool": "true or false", "!!null": "nothing", "!!timestamp": "a date"}
 )
 
+// configKeys are the names of a configuration's keys.
+func configKeys() (keys []string) {
+	t := reflect.TypeFor[Config]()
+	for i := range t.NumField() {
+		if key, _, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ","); key != "" && key != "-" {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
 // plainYAML says what is wrong with a file without naming types of this program.
 func plainYAML(err error) error {
 	var types *yaml.TypeError
@@ -164,8 +177,11 @@ func plainYAML(err error) error {
 	var all []string
 	for _, text := range types.Errors {
 		line, rest, _ := strings.Cut(text, ": field ")
-		if key, _, unknown := strings.Cut(rest, " not found in type "); unknown {
+		if key, of, unknown := strings.Cut(rest, " not found in type "); unknown {
 			text = fmt.Sprintf("%s: there is no key %q (docs/operations.md lists them)", line, key)
+			if hint := schema.Suggest(key, configKeys()); of == "node.Config" && strings.HasPrefix(hint, "did you mean") {
+				text += "; " + hint
+			}
 		}
 		if m := misfit.FindStringSubmatch(text); m != nil {
 			text = fmt.Sprintf("%s: %s is needed here, and this is %s: %s", m[1], cmp.Or(wanted[m[4]], "something else"), cmp.Or(found[m[2]], m[2]), m[3])

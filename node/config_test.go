@@ -74,7 +74,7 @@ func TestReadConfig(t *testing.T) {
 		"memory: [1]":                   "line 1: a size, as in 512MiB, is needed here, and this is a list",
 		"insecure: 7":                   "line 1: true or false is needed here, and this is a number: 7",
 		"just words":                    "line 1: a key with its value, as in name: n1, is needed here, and this is text: just words",
-		"name: {}\nnmae: x\nlisten: 5":  `line 1: text is needed here, and this is keys with values; line 2: there is no key "nmae" (docs/operations.md lists them); line 3: a list, as in ["a", "b"], is needed here, and this is a number: 5`,
+		"name: {}\nnmae: x\nlisten: 5":  `line 1: text is needed here, and this is keys with values; line 2: there is no key "nmae" (docs/operations.md lists them); did you mean "name"?; line 3: a list, as in ["a", "b"], is needed here, and this is a number: 5`,
 	} {
 		if _, err := ReadConfig(strings.NewReader(text)); err == nil || err.Error() != "node: configuration: "+want {
 			t.Errorf("%q: %v, want %s", text, err, want)

@@ -12,12 +12,12 @@ import (
 // The program's form, as inject/xrdma/src/query.c reads it.
 const (
 	programMagic = 0x32505157 // "WQP2"
-	// maxRegisters, maxKeys and maxStates bound a program; the function has room for so many.
+	// maxRegisters, maxKeys and maxStates bound a program: the function has room for this many.
 	maxRegisters = 250
 	maxKeys      = 64
 	maxStates    = 64
 	none         = 0xffff
-	// maxChosen bounds the rows or groups that an element chooses by an order; of more, the client chooses.
+	// maxChosen bounds the limit up to which elements sort and cut off; above it, the client does.
 	maxChosen = 1 << 16
 )
 
@@ -96,7 +96,7 @@ func (p *Plan) chosen() bool {
 	return len(p.order) > 0 && p.query.Limit > 0 && p.query.Limit <= maxChosen
 }
 
-// aggregates writes the states that aggregates need, each once, and what is read of them.
+// aggregates writes the states that aggregates need, each once, and the columns that they read.
 func (c *compiler) aggregates(aggs []output) (states []byte, n uint32, outputs []byte) {
 	le := binary.LittleEndian
 	known := map[string]uint16{}
@@ -187,7 +187,7 @@ func (c *compiler) node(n *expr.Node) uint16 {
 	return to
 }
 
-// harmless reports whether a tree can be computed for all rows: it has no errors, and takes less than choosing rows for it.
+// harmless reports whether a tree may be computed for all rows: it cannot fail, and costs less than selecting the rows that need it.
 func harmless(n *expr.Node) bool {
 	switch n.Op {
 	case expr.Load, expr.Literal, expr.Eq, expr.Ne, expr.Lt, expr.Le, expr.Gt, expr.Ge, expr.And, expr.Or, expr.Not, expr.IsNull:
@@ -197,7 +197,7 @@ func harmless(n *expr.Node) bool {
 	return n.Kind <= expr.Bool && !slices.ContainsFunc(n.Args, func(a *expr.Node) bool { return !harmless(a) })
 }
 
-// guarded writes && and ||: the right side, if it is not harmless, is a block that runs for the rows only that the left side leaves undecided.
+// guarded writes && and ||: the right side, if it is not harmless, is a block that runs only for rows that the left side leaves undecided.
 func (c *compiler) guarded(n *expr.Node) uint16 {
 	left := c.node(n.Args[0])
 	if harmless(n.Args[1]) {
@@ -236,7 +236,7 @@ func (c *compiler) instruction(n *expr.Node, to, a, b, from uint16) {
 	c.ncode++
 }
 
-// test is a comparison that all rows fulfil that are left: chunks whose bounds do not are not read.
+// test is a comparison that every selected row satisfies: a chunk whose bounds rule it out is not read.
 type test struct {
 	column int
 	op     expr.Op
@@ -248,7 +248,7 @@ type test struct {
 // swapped is an operator with its sides changed.
 var swapped = map[expr.Op]expr.Op{expr.Eq: expr.Eq, expr.Lt: expr.Gt, expr.Le: expr.Ge, expr.Gt: expr.Lt, expr.Ge: expr.Le}
 
-// pushed finds the comparisons of columns with literals that the condition is joined of.
+// pushed finds the comparisons of a column with a literal among the terms that && joins.
 func (p *Plan) pushed() (out []test) {
 	var walk func(n *expr.Node)
 	walk = func(n *expr.Node) {

@@ -14,11 +14,11 @@
 //	err = m.Add(stream) // of each element
 //	arrays, rows, err := m.Finish()
 //
-// Nothing that is more than this is done here: no joins, no SQL. What reads the answer, as DuckDB reads Arrow, does the rest.
+// There are no joins and there is no SQL: a program that reads the answer, as DuckDB reads Arrow, does the rest.
 //
 // # Errors
 //
-// ErrQuery says what is wrong with a query, expr.ErrExpr where in an expression. ErrAnswer says that an element's answer is no answer.
+// ErrQuery says what is wrong with a query, expr.ErrExpr where an expression is wrong. ErrAnswer says that an element's answer is malformed.
 //
 // The package is pure: no clock, no network, no goroutine.
 package query

@@ -8,8 +8,8 @@ import (
 	"github.com/wherry-fabric/wherry/column/expr"
 )
 
-// Owners are the elements that can have rows for which the condition is true, in ascending order, of a dataset that lies by a key: where the
-// condition asks for keys, those that own them; owner says which does, of a key's column.KeyBytes. nil: all elements can; otherwise there is at
+// Owners are the elements that can have rows for which the condition is true, in ascending order, of a dataset that is sharded by a key: the owners
+// of the keys that the condition asks for; owner says which does, of a key's column.KeyBytes. nil: all elements can; otherwise there is at
 // least one, which answers that there are no such rows.
 func (p *Plan) Owners(key string, owner func(key []byte) uint32) []uint32 {
 	c := p.columns.Index(key)
@@ -26,7 +26,7 @@ func (p *Plan) Owners(key string, owner func(key []byte) uint32) []uint32 {
 	return owners
 }
 
-// ownersOf are the elements that can have rows for which a condition is true; false: all.
+// ownersOf returns the elements that can have rows for which a condition is true; false means all of them.
 func ownersOf(n *expr.Node, key int, owner func([]byte) uint32) (owners []uint32, some bool) {
 	switch n.Op {
 	case expr.And:
@@ -63,7 +63,7 @@ func ownersOf(n *expr.Node, key int, owner func([]byte) uint32) (owners []uint32
 	return nil, false
 }
 
-// keyBytes are those of a literal, as column.KeyBytes has them; nil: it is of no type that keys have.
+// keyBytes encodes a literal as column.KeyBytes encodes keys; nil: a key cannot have its type.
 func keyBytes(lit *expr.Node) []byte {
 	switch lit.Kind {
 	case expr.Int, expr.Uint, expr.Bool:

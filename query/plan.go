@@ -24,7 +24,7 @@ type Query struct {
 	Agg    []string `json:"agg,omitempty"`    // NAME=FUNCTION(EXPRESSION), or without NAME=
 	Order  []string `json:"order,omitempty"`  // names of what comes out, with - before one for the greatest first
 	Limit  uint64   `json:"limit,omitempty"`  // 0: none
-	// Workers is how many of each node's workers share its chunks, each on a core if the node lets them (node.Config.Workers); 0: one.
+	// Workers is how many workers of each node share its chunks. At most node.Config.Workers run at once. 0 means one.
 	Workers int `json:"workers,omitempty"`
 }
 
@@ -234,7 +234,7 @@ func quantile(arg string) (string, float64, error) {
 	return strings.TrimSpace(arg[:i]), part, nil
 }
 
-// fit checks that an aggregate has a meaning for its argument's type, and makes that what the function wants.
+// fit checks that an aggregate is defined for its argument's type, and converts the argument to what the function takes.
 func (o *output) fit(fn, arg string) error {
 	t, kind := o.tree.Type, o.tree.Kind
 	number := kind <= expr.Float || kind == expr.Decimal

@@ -120,7 +120,7 @@ func TestRound(t *testing.T) {
 		t.Skip(err)
 	}
 	wherry := filepath.Join(t.TempDir(), "wherry")
-	if out, err := exec.Command("go", "build", "-C", "../..", "-pgo=off", "-tags", "invariants", "-o", wherry, "./cmd/wherry").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-C", "../..", "-pgo=off", "-ldflags=-w", "-tags", "invariants", "-o", wherry, "./cmd/wherry").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	dir := t.TempDir()

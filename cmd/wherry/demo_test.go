@@ -88,7 +88,7 @@ func TestDemoOnASmallGraph(t *testing.T) {
 // crossBuild builds a command for another processor.
 func crossBuild(t *testing.T, command, arch, to string) {
 	t.Helper()
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-pgo=off", "-o", to, command)
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-pgo=off", "-ldflags=-w", "-o", to, command)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOWORK=off")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", build, err, out)

@@ -447,6 +447,9 @@ func (a *app) memListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if len(list) == 0 && !a.json && !a.quiet {
+				fmt.Fprintln(a.err, "no datasets that you may see; wherry mem load makes one")
+			}
 			return a.print(list, func(w io.Writer) {
 				for _, d := range list {
 					fmt.Fprintf(w, "%-20s %-8s %12d rows %3d %-5s %10v  %s%s\n", d.Name, d.Table.Kind, d.Table.Rows, len(d.Table.Shards), plural(len(d.Table.Shards), "node"), node.Bytes(d.LentBytes), access(d.Writable), lostText(&d))

@@ -10,10 +10,10 @@ import (
 // timely reports types that count time.
 func timely(t column.Type) bool { return t.ID >= column.Date32 && t.ID <= column.Duration }
 
-// layouts are how a moment can be written, from long to short; those without an offset are in the column's zone.
+// layouts are the forms of a point in time, from long to short; without an offset it is in the column's zone.
 var layouts = []string{"2006-01-02T15:04:05.999999999Z07:00", "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999", "2006-01-02T15:04", "2006-01-02 15:04", time.DateOnly}
 
-// moment makes a text literal beside a timestamp, a date, a uuid or an ip, one; any other stays what it is.
+// moment converts a text literal that is compared with a timestamp, a date, a uuid or an ip to one; other literals stay as they are.
 func (r *reader) moment(n, beside *Node, at ast.Node) (*Node, error) {
 	t := beside.Type
 	if t.Extension != column.NoExtension {

@@ -20,7 +20,8 @@ import (
 const (
 	// MaxBytes bounds an expression's text.
 	MaxBytes = 16 << 10
-	// maxDecimalText bounds a number beside a decimal, and greatestDecimal what it is and how near to 0: to write out a large exponent takes seconds.
+	// maxDecimalText bounds the text of a number that is compared with a decimal, and greatestDecimal its
+	// magnitude and how near it is to 0: a large exponent would take all memory.
 	maxDecimalText  = 64
 	greatestDecimal = 1e39
 	// maxDepth bounds how deep an expression is nested.
@@ -297,7 +298,7 @@ func (r *reader) settle(n, beside *Node, at ast.Node) (*Node, error) {
 	return out, nil
 }
 
-// decimal is a number beside a decimal: one with as many places behind the point, exactly.
+// decimal converts a number that is compared with a decimal: exactly, to the same number of places behind the point.
 func (r *reader) decimal(n *Node, t column.Type, at ast.Node) (*Node, error) {
 	v, ok := new(big.Rat), len(n.Text) <= maxDecimalText
 	if about, err := strconv.ParseFloat(n.Text, 64); err == nil && about == 0 {

@@ -15,7 +15,7 @@ var le = binary.LittleEndian
 // MaxDictionary is the most distinct values that are stored as numbers: two bytes each.
 const MaxDictionary = 64 << 10
 
-// bytesAt reads a text column's values, whichever of the two ways they are stored. They are the array's.
+// bytesAt reads a text column's values, plain or from a dictionary. The bytes belong to the array.
 func bytesAt(a arrow.Array) func(row int) []byte {
 	if d, ok := a.(*array.Dictionary); ok {
 		word := bytesAt(d.Dictionary())
@@ -29,7 +29,7 @@ func bytesAt(a arrow.Array) func(row int) []byte {
 	return func(row int) []byte { return text[ends[row]-ends[0] : ends[row+1]-ends[0]] }
 }
 
-// encode stores the text of a column as numbers, if it takes less so; nil: it does not. All chunks share one dictionary.
+// encode stores the text of a column as numbers into a dictionary that all chunks share; nil: that would take no less room.
 func encode(chunks []arrow.Array) []arrow.Array {
 	words := newLexicon()
 	numbers := make([][]uint16, len(chunks))

@@ -24,7 +24,7 @@ type Draft struct {
 // NewDraft begins a part.
 func NewDraft() *Draft { return &Draft{} }
 
-// Add adds rows from first on of arrays that hold a chunk each or more; it takes hold of them.
+// Add adds count rows of the arrays, from first on, in chunks. It retains the arrays.
 func (d *Draft) Add(columns []arrow.Array, first, count int) {
 	for ; count > 0; first, count = first+ChunkRows, count-ChunkRows {
 		chunk := make([]arrow.Array, len(columns))

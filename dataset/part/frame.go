@@ -14,7 +14,7 @@ import (
 
 // The frame of an Arrow IPC file: where its batches lie, and their buffers. The Arrow library reads it too, but copies what it reads
 // and does not say where it was. Numbers are of fields' slots in Arrow's File.fbs, Message.fbs and Schema.fbs; a slot that is
-// not there has its default, and what leads out of the file panics, which Open takes for what it is.
+// not there has its default. A reference that leads out of the file panics; Open makes an error of that.
 
 // fileTail is the length of the footer, then the magic.
 const (

@@ -25,7 +25,7 @@ const (
 	headSchema     = 1
 )
 
-// Stream reads the batches of an Arrow stream, or of an Arrow file from its start, that anybody may have written. Its types are
+// Stream reads the batches of an Arrow stream, or of an Arrow file from its start. It trusts nothing in them. Its types are
 // those of columns, and such as can become them: large text, views and dictionaries are plain text here, and all kinds of lists are lists.
 type Stream struct {
 	Columns column.Schema
@@ -192,7 +192,7 @@ func (b *Builder) copier(a arrow.Array) (func(row int) error, error) {
 	}, nil
 }
 
-// allowance is memory that a batch may take. The Arrow library takes what a few bytes say it will need, before it has read that much.
+// allowance is memory that a batch may take. The Arrow library allocates what a few bytes say it will need, before it has read that much.
 type allowance struct {
 	most, taken uint64
 }
@@ -228,7 +228,7 @@ func (m *allowance) Reallocate(size int, b []byte) []byte {
 
 func (m *allowance) Free(b []byte) { memory.DefaultAllocator.Free(b) }
 
-// messages hands an Arrow stream on, message by message, once their heads were looked at.
+// messages passes an Arrow stream on, message by message, after checking each head.
 type messages struct {
 	r    *bufio.Reader
 	most uint64

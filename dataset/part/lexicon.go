@@ -35,7 +35,7 @@ func (x *lexicon) word(n uint32) []byte {
 	return x.text[le.Uint32(x.starts[4*n:]):le.Uint32(x.starts[4*n+4:])]
 }
 
-// number is a word's number; ok is false where there would be too many, or too much text.
+// number returns a word's number; ok is false where there would be too many words, or too much text.
 func (x *lexicon) number(word []byte) (n uint16, ok bool) {
 	hash := uint32(maphash.Bytes(x.seed, word))
 	mask := uint32(len(x.places) - 1)

@@ -58,7 +58,7 @@ func (b *Builder) nullWithin() {
 	}
 }
 
-// cutWithin drops what belongs to lists or structs behind the first rows, and what belongs to none.
+// cutWithin drops values of lists and structs behind the first rows, and values that belong to no row.
 func (b *Builder) cutWithin(rows int) {
 	if b.typ.ID == column.List {
 		b.offsets = b.offsets[:4*(rows+1)]
@@ -177,7 +177,7 @@ func (p *Part) nested(bt *batch, t arrow.DataType, has node, places []span) (arr
 	return array.MakeFromData(data), nil
 }
 
-// dataWithin makes the data of a value of any type within a chunk, and of what is within it.
+// dataWithin makes the array data of a column of any type within a chunk, and of the columns nested in it.
 func (p *Part) dataWithin(bt *batch, t arrow.DataType, has node, places []span) (*array.Data, error) {
 	if t.ID() == arrow.DICTIONARY {
 		return nil, fmt.Errorf("text within a list or a struct is plain, and this is %v", t)
@@ -212,7 +212,7 @@ func (p *Part) dataWithin(bt *batch, t arrow.DataType, has node, places []span) 
 	return array.NewData(t, int(has.length), buffers(p.bytes, spans), kids, int(has.nulls), 0), nil
 }
 
-// checkList finds offsets that leave values out, and values of missing lists. That offsets rise and end where values are has been seen.
+// checkList finds offsets that leave values out, and values of missing lists. The caller has checked that offsets rise, and end where the values do.
 func checkList(a *array.List) error {
 	if n := a.Len(); n > 0 {
 		first, _ := a.ValueOffsets(0)

@@ -198,7 +198,7 @@ func checkValues(a arrow.Array) error {
 	return checkZeros(a)
 }
 
-// checkNumbers finds numbers that the dictionary does not have. Those beneath missing values must be 0, which it has to have.
+// checkNumbers finds numbers that the dictionary does not have. A missing value must have the number 0, and the dictionary a word for it.
 func checkNumbers(a *array.Dictionary) error {
 	words, text := a.Dictionary().(*array.String), 0
 	for r := range a.Len() {

@@ -41,7 +41,7 @@ func OpenFile(at ipc.ReadAtSeeker) (f *File, err error) {
 const (
 	// maxFooterBytes bounds a part's footer: its columns, and 24 bytes a chunk.
 	maxFooterBytes = 16 << 20
-	// maxChunkBytes bounds what is read of a chunk at once: some columns with as much text as there may be.
+	// maxChunkBytes bounds what is read of a chunk at once: a few columns with as much text as a chunk may have.
 	maxChunkBytes = 2 << 30
 )
 
@@ -95,7 +95,7 @@ func checkFooter(at ipc.ReadAtSeeker) error {
 	return err
 }
 
-// recovered makes an error of a panic: the Arrow library panics on some of what is wrong.
+// recovered makes an error of a panic: the Arrow library panics on some malformed files.
 func recovered(err *error) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf("%w: %v", ErrPart, r)

@@ -244,8 +244,8 @@ func (b *File) write(fd int, r *Request) error {
 	return nil
 }
 
-// flush makes what was written durable. Those who come while one goes on share the next.
-// Once one has failed all do: the kernel tells of a write that it lost once, and calls the next fdatasync a success, also to somebody whose write that was.
+// flush makes what was written durable. Flushes that come while one goes on share the next.
+// Once one has failed all do: the kernel reports a lost write once, and the next fdatasync succeeds, also for the borrower whose write was lost.
 func (b *File) flush() error {
 	fd := int(b.f.Fd())
 	b.mu.Lock()

@@ -17,8 +17,8 @@ const (
 
 // place is a file of a file system in memory, mapped here: loads and stores reach what it holds, without a system call.
 //
-// Only chunks without holes are reached so. A load from a hole would fill it, and so take as much of the lender's memory as the drive is large from
-// somebody who may only read; a store to a hole may find the file system full, which is a signal and not an error.
+// Only chunks without holes are reached so. A load from a hole would fill it, so that a borrower with the right to read
+// could take as much of the lender's memory as the drive is large; a store to a hole may find the file system full, which is a signal and not an error.
 type place struct {
 	fd     int
 	mem    []byte

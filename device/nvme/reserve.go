@@ -36,8 +36,8 @@ const (
 	Clear         = 1
 )
 
-// reservation is who has registered for a range of blocks, and who holds it. It is pure: what is asked of it comes as method calls, of leases by their numbers.
-// Nobody is registered twice, so there are at most as many keys as leases.
+// reservation keeps which leases have registered for a range of blocks, and which one holds it. It is pure: requests come as method calls, and leases are numbers.
+// No lease is registered twice, so there are at most as many keys as leases.
 type reservation struct {
 	keys       map[uint64]uint64 // of the leases that have registered
 	kind       Kind              // 0: nobody holds it
@@ -109,7 +109,7 @@ func (r *reservation) register(lease uint64, action uint8, ignore bool, key, nex
 	return StatusOK
 }
 
-// acquire is Reservation Acquire: it takes what nobody holds, or preempts who has registered with the key other.
+// acquire is Reservation Acquire: it takes a reservation that is free, or preempts the leases that have registered with the key other.
 func (r *reservation) acquire(lease uint64, action uint8, ignore bool, key, other uint64, kind Kind) Status {
 	switch {
 	case !kind.valid() || action > Preempt: // commands that are under way cannot be called back, so there is no Preempt and Abort

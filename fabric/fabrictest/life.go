@@ -315,8 +315,8 @@ func lifeAnswered(r *rig) {
 	}
 }
 
-// lifeUnheard has an element close while whoever leads at its peer does something else. Who has its
-// memory mapped learns that the peer is lost: that it takes its keys away too is no news.
+// lifeUnheard closes an element while the leader at its peer does something else. A caller with its
+// memory mapped learns that the peer is lost, and not only that the key was revoked.
 func lifeUnheard(r *rig) {
 	a, b, ab, _ := r.pair()
 	remotes := r.routes(ab, r.segment(b, 1<<20))

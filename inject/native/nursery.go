@@ -36,7 +36,7 @@ type nursery struct {
 	stopped chan struct{}
 	warn    func(note string)
 
-	turn   chan struct{} // has room for whoever makes the one request at a time, and what follows is theirs
+	turn   chan struct{} // has room for one: its sender makes the one request at a time, and owns the fields below meanwhile
 	socket int           // -1: there is no process
 	cmd    *exec.Cmd
 	stderr *child.Text

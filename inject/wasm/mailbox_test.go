@@ -365,6 +365,9 @@ func TestWindowInside(t *testing.T) {
 			l := lay(t, e, windows...)
 			for _, out := range []uint64{256, 259, l.scratch - 16, l.store - 17, l.store - 16, l.store - 15, l.store - 1, l.store, l.end - 16, l.end - 15, l.end, 0xfffffff0, 0xffffffff} {
 				for _, index := range []uint32{0, 1, 2, 3, 4, 0xffffffff} {
+					if testing.Short() && index%2 == 1 { // the race detector makes each of them long
+						continue
+					}
 					g := &guest{imports: mailCalls}
 					g.call("window", index, uint32(out))
 					if out+16 <= l.store && out+16 <= l.end { // see what was written
@@ -389,7 +392,11 @@ func TestMailboxIsInvisible(t *testing.T) {
 	compiler, interpreter := newEngine(t, Config{}), newEngine(t, Config{Interpret: true})
 	end := uint32(lay(t, compiler).end)
 	pick := func(r *rand.Rand, from ...uint32) uint32 { return from[r.IntN(len(from))] }
-	for seed := range uint64(120) {
+	seeds := uint64(120)
+	if testing.Short() {
+		seeds = 20
+	}
+	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 3))
 		g := &guest{imports: mailCalls}
 		var names []string

@@ -49,7 +49,7 @@ type variant struct {
 	lane *lane
 	code wazero.CompiledModule
 
-	bill *bill // for the code; before that of who asked last; nil: nobody has
+	bill *bill // for the code; before there is some, of the principal that asked last; nil: none has asked
 }
 
 // bill is what a principal is charged for a variant's code.

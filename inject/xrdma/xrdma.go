@@ -40,6 +40,7 @@ import (
 	"strings"
 
 	"github.com/wherry-fabric/wherry/inject/image"
+	"github.com/wherry-fabric/wherry/schema"
 )
 
 //go:generate go run ./gen -dir .
@@ -48,7 +49,7 @@ import (
 var files embed.FS
 
 // ErrUnknown says that there is no ready function of a name.
-var ErrUnknown = errors.New("xrdma: no such function")
+var ErrUnknown = errors.New("no such function")
 
 // List names all ready functions, sorted.
 func List() []string {
@@ -67,7 +68,7 @@ func List() []string {
 func Lookup(name string) (*image.Image, error) {
 	b, err := files.ReadFile("wfn/" + name + ".wfn")
 	if err != nil {
-		return nil, fmt.Errorf("%w: %q; there are %s", ErrUnknown, name, strings.Join(List(), ", "))
+		return nil, fmt.Errorf("%w: %q; %s", ErrUnknown, name, schema.Suggest(name, List()))
 	}
 	return image.Parse(b)
 }

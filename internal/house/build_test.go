@@ -15,7 +15,7 @@ import (
 func TestBuilds(t *testing.T) {
 	for arch, tags := range map[string]string{"amd64": "invariants", "arm64": ""} {
 		t.Run(arch, func(t *testing.T) {
-			cmd := exec.Command("go", "build", "-buildvcs=false", "-pgo=off", "-tags="+tags, "./...")
+			cmd := exec.Command("go", "build", "-buildvcs=false", "-pgo=off", "-ldflags=-w", "-tags="+tags, "./...")
 			cmd.Dir = root
 			cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOWORK=off")
 			if out, err := cmd.CombinedOutput(); err != nil {

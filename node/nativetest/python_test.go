@@ -55,7 +55,7 @@ func TestPythonChase(t *testing.T) {
 	dir := t.TempDir()
 	python(t)
 	wherry := filepath.Join(dir, "wherry")
-	build := exec.CommandContext(t.Context(), "go", "build", "-pgo=off", "-tags", "invariants", "-o", wherry, "../../cmd/wherry") // as the tests are built
+	build := exec.CommandContext(t.Context(), "go", "build", "-pgo=off", "-ldflags=-w", "-tags", "invariants", "-o", wherry, "../../cmd/wherry") // as the tests are built
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -101,7 +101,7 @@ func (m *moving) readOut(mem []byte) {
 }
 
 // save protects pages, stores them, and only then takes them away. Writers wait meanwhile; when they go on they find the pages missing. Where the store
-// is not mapped, who wants them meanwhile gets them from the transfer's buffer.
+// is not mapped, a fault on one of them is answered from the transfer's buffer meanwhile.
 func (c *Cache) save(s *session, addr, offset uint64, e effect) error {
 	size := int(e.n) * PageBytes
 	if err := s.faults.Protect(addr, size, true); err != nil {

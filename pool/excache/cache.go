@@ -77,7 +77,7 @@ type Cache struct {
 	refused bool   // it was told that there is no more room
 }
 
-// room is who has a room of the store, and where in its window or file.
+// room says which session or share has a room of the store, and where in its window or file.
 type room struct {
 	s      *session
 	share  *share
@@ -242,8 +242,8 @@ func (c *Cache) roomFor() (int, error) {
 	return r, nil
 }
 
-// vacant finds a free room in c.free; -1: there is none. A room that is being discarded is left alone: the request, made again, would reach
-// whoever has the room next.
+// vacant finds a free room in c.free; -1: there is none. A room that is being discarded is left alone: the request, made again, would hit
+// the next owner's data.
 func (c *Cache) vacant() int {
 	for i, r := range slices.Backward(c.free) {
 		if !c.core.discards(r) {

@@ -34,7 +34,7 @@ const (
 	mostChanges = 8 * changeWorth
 )
 
-// turns is who of a session's two loops reads faults.
+// turns decides which of a session's two loops reads faults.
 type turns struct {
 	hired   atomic.Int32
 	looping sync.WaitGroup
@@ -173,7 +173,7 @@ func (c *Cache) answerAll(h *hand, n int) {
 	c.reap()
 }
 
-// await waits for what is on its way, as long as anybody wants anything of it: one loop does so for all. Who ends before that leaves it
+// await waits for transfers under way, as long as a fault or a call waits for one: one loop does so for all. A loop that ends before that leaves it
 // to a goroutine.
 func (c *Cache) await(h *hand) {
 	for {
@@ -216,8 +216,8 @@ const (
 	retryPause = time.Millisecond
 )
 
-// look is called by the timer: who waits looks at what is under way, for retries and for silence. A deadline for each wait would take memory, and a timer
-// programmed anew for each some microseconds.
+// look is called by the timer: the waiting loop then checks transfers under way, for retries and for silence. A deadline for each wait would take memory, and
+// setting a timer for each some microseconds.
 func (c *Cache) look() {
 	c.due.Store(true)
 	c.config.Store.Wake()

@@ -162,7 +162,7 @@ func (sh *share) protect(offset uint64, n int, on bool) error {
 	return nil
 }
 
-// wake has all who wait for n bytes at an offset look again.
+// wake makes the faults that wait for n bytes at an offset be looked at again.
 func (sh *share) wake(offset uint64, n int) {
 	for _, v := range sh.views {
 		if addr, size := v.part(offset, n); size > 0 {

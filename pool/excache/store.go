@@ -42,7 +42,7 @@ type Operations interface {
 	End(i int) error
 	// Wait drives progress until cond holds or the context ends. cond is cheap, and takes no lock that is held when other methods are called.
 	Wait(ctx context.Context, cond func() bool) error
-	// Wake has all who Wait look at their conditions.
+	// Wake makes all callers of Wait check their conditions.
 	Wake()
 }
 

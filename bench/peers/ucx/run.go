@@ -66,8 +66,8 @@ var ErrNoTest = errors.New(program + " has no request-reply test with several un
 const (
 	startTime   = 10 * time.Second // a server has to listen by then
 	pollTime    = 2 * time.Millisecond
-	graceTime   = time.Minute // what a run may take besides its iterations
-	probeCalls  = 200         // of the run that finds out how many fit into a turn; of bulk data leastCalls
+	graceTime   = 2 * time.Minute // what a run may take besides its iterations, on a machine with other work
+	probeCalls  = 200             // of the run that finds out how many fit into a turn; of bulk data leastCalls
 	leastCalls  = 20
 	versionTime = 5 * time.Second
 )

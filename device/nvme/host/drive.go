@@ -244,7 +244,7 @@ func (d *Drive) forget() {
 	}
 }
 
-// Close returns the drive. Commands under way are waited for by the lender; who waits for them here gets ErrClosed.
+// Close returns the drive. The lender waits for commands under way; callers that wait for them here get ErrClosed.
 func (d *Drive) Close(ctx context.Context) error {
 	d.once.Do(func() {
 		d.gone = d.watch.end(ctx)

@@ -78,7 +78,7 @@ func (d *Drive) slot(ctx context.Context) (id uint16, err error) {
 	return id, err
 }
 
-// twoSlots waits for two, which are taken together: whoever held one while it waits for another could wait for ever.
+// twoSlots waits for two slots and takes them together: two callers with one each would wait for each other for ever.
 func (d *Drive) twoSlots(ctx context.Context) (ids [2]uint16, err error) {
 	ok := false
 	err = d.room.Wait(ctx, func() bool {

@@ -17,7 +17,7 @@ const (
 )
 
 // End is the offset behind the last byte of [from, to) that is not zero, from if there is none. It looks only at pages that were touched: reading
-// the others would map them, and take longer than whoever stored next to nothing in a large memory was charged for. Where the kernel does not
+// the others would map them, and take longer than a function that touched little of a large memory was charged for. Where the kernel does not
 // say which those are, it looks at all. The range must be anonymous memory.
 func (m *Memory) End(from, to uint64) uint64 { return m.end(pagemap, from, to) }
 
