@@ -203,22 +203,93 @@ WHERRY_INLINE uint32_t home_of(uint32_t group)
     return q.team.elements == 1 ? 0 : (uint32_t)(hash % (q.team.elements / workers)) * workers + worker_of(hash, workers);
 }
 
+/* ---- Groups. ---- */
+
+/* What groups are ordered by first, where that is a number in their words: a group that comes behind all that are kept is passed over with one look. The
+ * words are compared without sign once they are flipped; of a number of 64 bits both are the same one. */
+typedef struct {
+    uint32_t high, low; /* where they are in a group; 0: it is no such number */
+    uint64_t flip_high, flip_low;
+} rank_t;
+
+static rank_t rank_of(const order_t *o)
+{
+    rank_t r = {0, 0, 0, 0};
+    uint32_t kind = K_INT, wide = 0;
+    if (o->column < q.p->keys) {
+        if (q.keep->missed)
+            return r;
+        kind = q.key[o->column].kind;
+        r.low = q.key_at[o->column];
+    } else {
+        const output_t *out = q.output + (o->column - q.p->keys);
+        if (out->read != READ_COUNT && out->read != READ_VALUE && out->read != READ_SUM)
+            return r;
+        kind = out->read == READ_COUNT ? K_INT : out->kind;
+        wide = out->read == READ_SUM;
+        r.low = q.state_at[out->state] + (out->read == READ_COUNT ? 0 : 8);
+    }
+    if (kind != K_INT && kind != K_UINT && kind != K_DECIMAL)
+        return (rank_t){0, 0, 0, 0};
+    wide |= kind == K_DECIMAL;
+    r.high = r.low + 8 * wide;
+    r.flip_low = o->down ? ~(uint64_t)0 : 0;
+    r.flip_high = r.flip_low ^ (kind == K_UINT && !wide ? 0 : (uint64_t)1 << 63);
+    if (!wide)
+        r.flip_low = r.flip_high;
+    return r;
+}
+
+/* How many of n groups from at on are passed over. */
+static __attribute__((noinline)) uint32_t pass_over(const rank_t *r, uint32_t at, uint32_t n, uint32_t stride, uint64_t high, uint64_t low)
+{
+    uint32_t i = 0;
+    const uint64_t flip_high = r->flip_high, flip_low = r->flip_low;
+    at += r->low;
+    const uint32_t wide = r->high - r->low;
+#pragma clang loop unroll_count(4)
+    for (; i < n; i++, at += stride) {
+        uint64_t h = *(const uint64_t *)(uintptr_t)(at + wide) ^ flip_high, l = *(const uint64_t *)(uintptr_t)at ^ flip_low;
+        if (h < high || (h == high && l <= low))
+            break;
+    }
+    return i;
+}
+
+/* Offers a block's groups to the heap. */
+static void offer_block(const block_t *b, const rank_t *r)
+{
+    uint32_t group = (uint32_t)(uintptr_t)(b + 1), end = group + b->used * q.stride;
+    for (; group < end; group += q.stride) {
+        if (r->low && heap_first.there && q.heap_used == q.p->limit) {
+            value_t last = heap_first.v;
+            group += q.stride * pass_over(r, group, (end - group) / q.stride, q.stride, (r->high == r->low ? last.a : last.b) ^ r->flip_high, last.a ^ r->flip_low);
+        }
+        if (group < end && home_of(group) == q.team.self)
+            (void)heap_offer(group);
+    }
+}
+
 /* All groups that belong here: the first by the order, or as many as are asked for. */
 static int32_t put_groups(void)
 {
     uint64_t sent = 0;
-    if (chooses())
+    rank_t rank = {0, 0, 0, 0};
+    if (chooses()) {
         WHERRY_TRY(heap_open());
-    for (const block_t *b = q.keep->first; b; b = b->next)
+        rank = rank_of(q.order);
+    }
+    for (const block_t *b = q.keep->first; b; b = b->next) {
+        if (chooses()) {
+            offer_block(b, &rank);
+            continue;
+        }
         for (uint32_t i = 0; i < b->used; i++) {
             uint32_t group = (uint32_t)(uintptr_t)(b + 1) + i * q.stride;
-            if (home_of(group) != q.team.self)
-                continue;
-            if (chooses())
-                (void)heap_offer(group);
-            else if (!q.p->limit || sent++ < q.p->limit)
+            if (home_of(group) == q.team.self && (!q.p->limit || sent++ < q.p->limit))
                 WHERRY_TRY(put_record(group));
         }
+    }
     for (uint32_t i = 0; i < q.heap_used; i++)
         WHERRY_TRY(put_record(q.heap[i]));
     return WHERRY_OK;

@@ -62,7 +62,7 @@ static void groups_layout(void)
 WHERRY_INLINE uint32_t tag_of(uint64_t hash) { return (uint32_t)(hash >> 32); }
 WHERRY_INLINE uint32_t slot_of(const hash_t *h, uint32_t tag) { return tag & (h->slots - 1); }
 
-/* Makes room for n more. */
+/* Makes room for n more. A table that every other row so far has put something into will grow on, and does so in one step. */
 static int32_t hash_grow(hash_t *h, uint32_t n)
 {
     uint32_t slots = h->slots ? h->slots : HASH_FIRST;
@@ -70,6 +70,8 @@ static int32_t hash_grow(hash_t *h, uint32_t n)
         slots *= 2;
     if (slots == h->slots)
         return WHERRY_OK;
+    if ((uint64_t)h->used * (q.split ? q.split : 1) > q.keep->rows_read / 2)
+        slots *= 2;
     slot_t *old = h->slot, *slot = room((uint64_t)(slots + 1) * sizeof *slot); /* nothing is in the last, which is read with the one before */
     uint32_t had = h->slots;
     if (!slot)
@@ -89,8 +91,8 @@ static int32_t hash_grow(hash_t *h, uint32_t n)
 
 /* ---- Finding a vector's groups. ---- */
 
-/* Room for one more, which is zero; NULL if there is none left. */
-static void *block_add(void)
+/* How many groups the last block has room for, at least one; 0 if there is no memory left. */
+static uint32_t block_room(void)
 {
     keep_t *k = q.keep;
     block_t *b = k->last;
@@ -98,7 +100,7 @@ static void *block_add(void)
         uint32_t most = BLOCK_BYTES / q.stride, want = k->total < 64 ? 16 : most ? most : 1;
         b = room(sizeof *b + 64 + (uint64_t)want * q.stride);
         if (!b)
-            return NULL;
+            return 0;
         b = (block_t *)(((uintptr_t)b + 63) & ~(uintptr_t)63);
         b->next = NULL;
         b->used = 0;
@@ -109,9 +111,21 @@ static void *block_add(void)
             k->first = b;
         k->last = b;
     }
-    k->total++;
-    return (uint8_t *)(b + 1) + (uint64_t)b->used++ * q.stride;
+    return b->room - b->used;
 }
+
+/* The next n of them, which are zero. */
+static void *block_take(uint32_t n)
+{
+    block_t *b = q.keep->last;
+    void *at = (uint8_t *)(b + 1) + (uint64_t)b->used * q.stride;
+    b->used += n;
+    q.keep->total += n;
+    return at;
+}
+
+/* Room for one more; NULL if there is none left. */
+static void *block_add(void) { return block_room() ? block_take(1) : NULL; }
 
 /* Hashes of text from a dictionary: each word's is computed once. */
 static int hash_words(uint32_t k, const reg_t *r, uint32_t n)
@@ -211,15 +225,77 @@ WHERRY_INLINE uint32_t workers_of(void)
 /* Which of an element's workers a group belongs to. Neither its slot nor its element says anything of that. */
 WHERRY_INLINE uint32_t worker_of(uint64_t hash, uint32_t workers) { return (uint32_t)((hash & UINT32_MAX) * workers >> 32); }
 
-/* A hash that another worker's groups have. */
-WHERRY_INLINE uint64_t other_hash(void) { return q.team.self % q.split ? 0 : UINT32_MAX; }
-
-/* Gives the rows of other workers' groups one hash, so that finding out that they have no group here takes no memory but the same slot. */
-static void hash_split(void)
+/* Lists the rows of a vector whose groups are this worker's. */
+static __attribute__((noinline)) uint32_t list_own(uint32_t n)
 {
-    const uint64_t other = other_hash();
     const uint32_t workers = q.split, self = q.team.self % workers;
-    EACH(i, VECTOR) q.hash[i] = worker_of(q.hash[i], workers) == self ? q.hash[i] : other;
+    uint32_t m = 0;
+    EACH(i, n) {
+        q.own[m] = (uint16_t)i;
+        m += worker_of(q.hash[i], workers) == self;
+    }
+    return m;
+}
+
+#define OWN(type, to, from, m)                                       \
+    do {                                                             \
+        type *dst = (type *)(to);                                    \
+        const type *src = (const type *)(from);                      \
+        EACH(j, m) dst[j] = src[q.own[j]];                           \
+    } while (0)
+
+static __attribute__((noinline)) void own_words(uint64_t *to, const uint64_t *from, uint32_t m) { OWN(uint64_t, to, from, m); }
+
+/* Keeps a register's values of own rows; one whose values are still in their column needs no more than a list of those rows. */
+static void own_values(reg_t *r, uint32_t kind, uint32_t m)
+{
+    if (r->constant)
+        return;
+    if (r->nulls) {
+        OWN(uint8_t, r->ok, r->ok, m);
+        r->nulls = m - ones(r->ok, m);
+    }
+    if (r->raw && !r->ready) {
+        r->sel = q.sel;
+        return;
+    }
+    if (kind == K_BOOL)
+        OWN(uint8_t, r->buf, r->v, m);
+    else if (kind == K_TEXT)
+        OWN(text_t, r->buf, r->v, m);
+    else if (kind == K_DECIMAL)
+        OWN(wide_t, r->buf, r->v, m);
+    else
+        own_words(r->buf, r->v, m);
+    r->v = r->buf;
+    r->raw = NULL;
+}
+
+/* Keeps of a vector, once its keys are hashed, the rows of this worker's groups, and returns their number. The others cost nothing from there on. */
+static uint32_t own_rows(uint32_t n, const uint16_t *sel)
+{
+    uint8_t done[REGISTERS_MOST];
+    uint32_t m = list_own(n);
+    if (m == n)
+        return n;
+    if (sel)
+        OWN(uint16_t, q.sel, sel, m);
+    else
+        memcpy(q.sel, q.own, m * sizeof *q.sel);
+    own_words(q.hash, q.hash, m);
+    if (q.misses)
+        own_words(q.missing, q.missing, m);
+    memset(done, 0, sizeof done);
+    for (uint32_t k = 0; k < q.p->keys; k++) {
+        own_words(q.plain[k], q.word[k], m);
+        q.word[k] = q.plain[k];
+        if (kind_words(q.key[k].kind) == 2 && !done[q.key[k].reg]++)
+            own_values(q.reg + q.key[k].reg, q.key[k].kind, m);
+    }
+    for (uint32_t k = 0; k < q.p->states; k++)
+        if (q.state[k].reg != NONE && !done[q.state[k].reg]++)
+            own_values(q.reg + q.state[k].reg, q.state[k].kind, m);
+    return m;
 }
 
 WHERRY_INLINE uint64_t missing_of(uint32_t i) { return q.misses ? q.missing[i] : 0; }
@@ -355,17 +431,92 @@ static __attribute__((noinline)) void check_words(const uint64_t *word, uint32_t
 
 #define STEP 256u /* rows at a time: their slots and groups, 64 bytes each, fit into a first cache */
 
-/* Each row's group, in q.at.  A key at a time, so that the processor waits for many slots, and many groups, at once. Rows whose group is not found
- * so are looked for one by one. */
+/* Rows of a step, as numbers in the vector. */
+typedef struct {
+    uint32_t n;
+    uint16_t row[STEP];
+} rows_t;
+
+static rows_t lost, fresh, again; /* whose group was not found; those that begin one; those that other rows may have begun one for */
+
+static __attribute__((noinline)) void list_lost(uint32_t from, uint32_t to)
+{
+    uint32_t n = 0;
+#pragma clang loop unroll_count(8)
+    for (uint32_t i = from; i < to; i++) {
+        lost.row[n] = (uint16_t)i;
+        n += q.wrong[i] != 0;
+    }
+    lost.n = n;
+}
+
+/* Gives rows the groups from at on, as many as there are, if nothing has their tags; and returns how many rows those were. */
+static __attribute__((noinline)) uint32_t claim(slot_t *slot, uint32_t mask, uint32_t from, uint32_t at, uint32_t stride, uint32_t groups)
+{
+    uint32_t n = 0, j = from;
+    for (; j < lost.n && n < groups; j++) {
+        uint32_t i = lost.row[j], tag = tag_of(q.hash[i]), s = tag & mask;
+        while (slot[s].at && slot[s].tag != tag)
+            s = (s + 1) & mask;
+        if (slot[s].at) {
+            again.row[again.n++] = (uint16_t)i;
+            continue;
+        }
+        slot[s] = (slot_t){tag, at};
+        q.at[i] = at;
+        fresh.row[n++] = (uint16_t)i;
+        at += stride;
+    }
+    fresh.n = n;
+    return j - from;
+}
+
+/* Writes words of the fresh rows into their groups. */
+static __attribute__((noinline)) void fill_words(uint32_t at, uint32_t stride, const uint64_t *word)
+{
+#pragma clang loop unroll_count(4)
+    for (uint32_t j = 0; j < fresh.n; j++, at += stride)
+        *(uint64_t *)(uintptr_t)at = word[fresh.row[j]];
+}
+
+/* Makes the groups of lost rows: a field of all of them at a time. What remains is looked for one by one. */
+static int32_t make_groups(void)
+{
+    hash_t *h = &q.keep->groups;
+    again.n = 0;
+    for (uint32_t j = 0; j < lost.n;) {
+        uint32_t groups = block_room();
+        if (!groups)
+            return full();
+        block_t *b = q.keep->last;
+        uint32_t at = (uint32_t)(uintptr_t)(b + 1) + b->used * q.stride;
+        j += claim(h->slot, h->slots - 1, j, at, q.stride, groups);
+        (void)block_take(fresh.n);
+        h->used += fresh.n;
+        fill_words(at + (uint32_t)offsetof(group_t, hash), q.stride, q.hash);
+        if (q.misses) {
+            fill_words(at + (uint32_t)offsetof(group_t, missing), q.stride, q.missing);
+            q.keep->missed = 1;
+        }
+        for (uint32_t k = 0; k < q.p->keys; k++)
+            if (kind_words(q.key[k].kind) == 1)
+                fill_words(at + q.key_at[k], q.stride, q.word[k]);
+            else
+                for (uint32_t i = 0; i < fresh.n; i++)
+                    set_key(at + i * q.stride, k, key_value(k, fresh.row[i]));
+    }
+    for (uint32_t j = 0; j < again.n; j++)
+        if (!(q.at[again.row[j]] = find_group(again.row[j])))
+            return full();
+    return WHERRY_OK;
+}
+
+/* Each row's group, in q.at.  A key at a time, so that the processor waits for many slots, and many groups, at once. */
 static int32_t find_groups(uint32_t n)
 {
-    hash_keys(n);
-    if (q.split)
-        hash_split();
     WHERRY_TRY(hash_grow(&q.keep->groups, n));
     const hash_t *h = &q.keep->groups;
     const uint32_t none = (uint32_t)(uintptr_t)q.nobody;
-    const uint64_t other = q.split ? other_hash() : 0;
     for (uint32_t from = 0; from < n; from += STEP) {
         uint32_t to = n - from < STEP ? n : from + STEP;
         q.touched |= touch_slots(h->slot, h->slots - 1, from, to);
@@ -382,9 +533,9 @@ static int32_t find_groups(uint32_t n)
                 for (uint32_t i = from; i < to; i++)
                     q.wrong[i] |= !same_key(kind, (const uint64_t *)(uintptr_t)(q.at[i] + off), key_value(k, i));
         }
-        for (uint32_t i = from; i < to; i++)
-            if (q.wrong[i] && !(q.at[i] = q.split && q.hash[i] == other ? none : find_group(i)))
-                return full();
+        list_lost(from, to);
+        if (lost.n)
+            WHERRY_TRY(make_groups());
     }
     return WHERRY_OK;
 }
@@ -679,7 +830,7 @@ WHERRY_INLINE int simple(const state_spec_t *s)
 
 static int32_t update_states(uint32_t n)
 {
-    uint32_t only = (uint32_t)(uintptr_t)(q.keep->first + 1), none = (uint32_t)(uintptr_t)q.nobody;
+    uint32_t only = (uint32_t)(uintptr_t)(q.keep->first + 1);
     for (uint32_t k = 0; k < q.p->states; k++) {
         const state_spec_t *spec = q.state + k;
         reg_t *r = spec->reg == NONE ? NULL : q.reg + spec->reg;
@@ -699,7 +850,7 @@ static int32_t update_states(uint32_t n)
             update_simple(k, r, n);
         else
             for (uint32_t i = 0; i < n; i++)
-                if ((!r->nulls || r->ok[i]) && q.at[i] != none)
+                if (!r->nulls || r->ok[i])
                     WHERRY_TRY(update(k, q.at[i], value_of(spec->kind, r, i)));
     }
     if (q.overflow)

@@ -216,8 +216,12 @@ static int32_t scan_chunk(const part_t *part, const chunk_head_t *chunk)
             WHERRY_TRY(codes_update(n));
             continue;
         }
-        if (q.p->keys)
+        if (q.p->keys) {
+            hash_keys(n);
+            if (q.split)
+                n = own_rows(n, sel);
             WHERRY_TRY(find_groups(n));
+        }
         WHERRY_TRY(update_states(n));
     }
     return codes_close();

@@ -203,6 +203,7 @@ typedef struct {
     uint32_t key_at[KEYS_MOST], state_at[STATES_MOST]; /* in a group */
     uint32_t stride;                                   /* bytes of a group */
     uint16_t sel[VECTOR + 8];
+    uint16_t own[VECTOR]; /* rows of this worker's groups, of several */
     uint64_t hash[VECTOR], missing[VECTOR], wrong[VECTOR];
     uint32_t at[VECTOR];         /* each row's group */
     uint32_t misses;             /* some rows miss a key */
