@@ -46,6 +46,18 @@ func orders(n int) []sale {
 	return out
 }
 
+// sales are the rows that a question finds.
+func sales(t *testing.T, c *Client, q Question) (out []sale) {
+	t.Helper()
+	for o, err := range All[sale](t.Context(), c, q) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
 // Structs become columns on two nodes, and come back as they were: all of them, and those that a question finds.
 func TestStructs(t *testing.T) {
 	overEach(t, func(t *testing.T, scheme string) {
@@ -67,33 +79,15 @@ func TestStructs(t *testing.T) {
 			t.Fatal(err)
 		}
 		same := cmp.Options{cmp.AllowUnexported(sale{}), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })}
-		var got []sale
-		for o, err := range All[sale](t.Context(), c, From("orders")) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			got = append(got, o)
-		}
+		got := sales(t, c, From("orders"))
 		if diff := cmp.Diff(want, got, same); diff != "" {
 			t.Error(diff)
 		}
-		got = nil
-		for o, err := range All[sale](t.Context(), c, From("orders").Where("total > 9").Where(`Product == "tea" && !isnull(paid)`).Order("-total").Limit(3)) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			got = append(got, o)
-		}
+		got = sales(t, c, From("orders").Where("total > 9").Where(`Product == "tea" && !isnull(paid)`).Order("-total").Limit(3))
 		if len(got) != 3 || got[0].Total != 124 || got[2].Total != 122.5 {
 			t.Errorf("%+v", got)
 		}
-		got = nil
-		for o, err := range All[sale](t.Context(), c, From("orders").Where(`Host > "10.0.0.255" && Host != "10.0.1.2" && id < "00000000-0000-4000-8000-000000000105"`).Order("-Host")) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			got = append(got, o)
-		}
+		got = sales(t, c, From("orders").Where(`Host > "10.0.0.255" && Host != "10.0.1.2" && id < "00000000-0000-4000-8000-000000000105"`).Order("-Host"))
 		if diff := cmp.Diff([]sale{want[260], want[259], want[257], want[256]}, got, same); diff != "" {
 			t.Error(diff)
 		}
