@@ -33,6 +33,14 @@ const (
 	besideBytes = 3 << 29
 )
 
+// validateLarge looks at GiB.
+func (c *Config) validateLarge() error {
+	if c.GiB < 0 || c.GiB > MaxGiB {
+		return fmt.Errorf("bench: a scan of %d GiB: between 1 and %d, or 0 for 64 MiB beside native C", c.GiB, MaxGiB)
+	}
+	return nil
+}
+
 // largeValue is row i's value.
 func largeValue(i, seed uint64) uint64 { // splitmix64
 	z := (i + seed) * 0x9e3779b97f4a7c15

@@ -168,7 +168,7 @@ func (c *Config) Validate() error {
 	}
 	def(&c.Elements, 4)
 	def(&c.Calls, 64)
-	if err := errors.Join(c.validateCalls(), c.validateForm(), c.validateFront()); err != nil {
+	if err := errors.Join(c.validateCalls(), c.validateForm(), c.validateFront(), c.validateLarge()); err != nil {
 		return err
 	}
 	if c.Schemes == nil {
@@ -194,8 +194,6 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("bench: a crowd of %d calls: between 1 and %d", c.Calls, MaxCalls)
 	case c.Elements < 2 || c.Elements > MaxElements:
 		return fmt.Errorf("bench: a ring of %d elements: between 2 and %d", c.Elements, MaxElements)
-	case c.GiB < 0 || c.GiB > MaxGiB:
-		return fmt.Errorf("bench: a scan of %d GiB: between 1 and %d, or 0 for 64 MiB beside native C", c.GiB, MaxGiB)
 	case c.SameCPU && !c.Pin:
 		return errors.New("bench: all processes on one CPU, and no pinning: one or the other")
 	case c.Servers < 1 || c.Servers > MaxServers:

@@ -21,6 +21,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/image/cbuild"
 	"github.com/wherry-fabric/wherry/inject/wasm"
 	"github.com/wherry-fabric/wherry/query"
+	"github.com/wherry-fabric/wherry/schema"
 )
 
 // wordsPart is a part of rows whose text is different in every part: h has few values, a dictionary, and t is plain.
@@ -55,7 +56,7 @@ func wordsPart(t *testing.T, columns column.Schema, number, rows int) *part.Draf
 
 // largeTables are two tables of the same columns at one element: one that fits into a function's memory, and one of 6 GiB, most of which are holes
 // behind the parts' files, which take no memory.
-func largeTables(t *testing.T) (*inject.Runtime, [2]*cluster.Table) {
+func largeTables(t *testing.T) (rt *inject.Runtime, tables [2]*cluster.Table, lend func(size uint64, data []byte) cluster.Window) {
 	const parts, rows, whole = 14, 700, 448 << 20
 	columns := column.Schema{{Name: "v", Type: column.Type{ID: column.I64}}, {Name: "h", Type: column.Type{ID: column.UTF8}}, {Name: "t", Type: column.Type{ID: column.UTF8}}}
 	tr, err := shm.New(shm.Config{})
@@ -71,12 +72,12 @@ func largeTables(t *testing.T) (*inject.Runtime, [2]*cluster.Table) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rt, err := inject.NewRuntime(el, inject.Config{Engines: []abi.Engine{wasm.Runner{Engine: engine}}})
+	rt, err = inject.NewRuntime(el, inject.Config{Engines: []abi.Engine{wasm.Runner{Engine: engine}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { rt.Close() })
-	lend := func(size uint64, data []byte) cluster.Window {
+	lend = func(size uint64, data []byte) cluster.Window {
 		seg, err := el.NewSegment(size, fabric.Writable)
 		if err != nil {
 			t.Fatal(err)
@@ -88,7 +89,6 @@ func largeTables(t *testing.T) (*inject.Runtime, [2]*cluster.Table) {
 		}
 		return cluster.Window{Key: key, Size: size}
 	}
-	tables := [2]*cluster.Table{}
 	for i := range tables {
 		tables[i] = &cluster.Table{Name: fmt.Sprint("t", i), Version: 1, Kind: cluster.Columns, Columns: columns, Sharding: cluster.Sharding{Kind: cluster.Block, Elements: 1, Rows: parts * rows},
 			Shards: []cluster.Shard{{Element: "a", Incarnation: el.Incarnation(), Addrs: []string{"shm:///a"}}}}
@@ -113,13 +113,13 @@ func largeTables(t *testing.T) (*inject.Runtime, [2]*cluster.Table) {
 	for _, tab := range tables {
 		tab.FillRows()
 	}
-	return rt, tables
+	return rt, tables, lend
 }
 
 // TestQueryLargeShard: a shard of more than a function's memory holds, part by part, is asked as one that fits: also what is kept of a part's texts when the
 // next one takes its place.
 func TestQueryLargeShard(t *testing.T) {
-	rt, tables := largeTables(t)
+	rt, tables, _ := largeTables(t)
 	for _, q := range []query.Query{
 		{Agg: []string{"n=count()", "s=sum(v)", "a=min(t)", "z=max(t)", "h=min(h)", "d=distinct(h)", "e=distinct(t)"}},
 		{Where: `contains(t, "9") && h != "host 3"`, Agg: []string{"n=count()", "s=sum(v)"}},
@@ -181,7 +181,7 @@ WHERRY_ENTRY(payload, size)
 
 // TestSlideLargeShard: a function that says wherry_chunk_slide reads such a shard; one that keeps its pointers is refused, and told how it could.
 func TestSlideLargeShard(t *testing.T) {
-	rt, tables := largeTables(t)
+	rt, tables, _ := largeTables(t)
 	payload := []byte{0, 0, 0, 0, 4, 0, 0, 0, 2, 0, 0, 0, 12, 0, 0, 0}
 	run := func(next string, tab *cluster.Table) ([]byte, error) {
 		img, err := cbuild.Build(t.Context(), cbuild.Source{Name: "slides.c", Code: []byte(slides)},
@@ -207,5 +207,22 @@ func TestSlideLargeShard(t *testing.T) {
 	}
 	if got, err := run("wherry_chunk_next", tables[1]); err == nil || !strings.Contains(err.Error(), "wherry_chunk_slide") {
 		t.Errorf("%x, %v", got, err)
+	}
+}
+
+// TestQueryLargeRows: rows of one value are one window, of which a function's memory holds a part only; a question to them is refused, not answered of that part.
+func TestQueryLargeRows(t *testing.T) {
+	rt, tables, lend := largeTables(t)
+	const rows = 5 << 27
+	column := column.Column{Name: "row", Type: column.Type{ID: column.U64}}
+	directory := part.FixedDirectory(column, make([]byte, 8*rows), false)
+	s := tables[0].Shards[0]
+	s.Parts, s.Windows = nil, []cluster.Window{lend(8*rows, nil), lend(uint64(len(directory)), directory), lend(8*rows+1<<17, nil)}
+	tab := &cluster.Table{Name: "rows", Version: 1, Kind: cluster.Records, Schema: schema.Schema{Fields: []schema.Field{{Name: "row", Type: schema.U64}}},
+		Sharding: cluster.Sharding{Kind: cluster.Block, Elements: 1, Rows: rows}, Shards: []cluster.Shard{s}}
+	tab.FillRows()
+	found, err := Query(t.Context(), rt, tab, query.Query{Agg: []string{"n=count()", "s=sum(row)"}})
+	if err == nil || !strings.Contains(err.Error(), "than a function's memory holds: load them") {
+		t.Errorf("%+v, %v", found, err)
 	}
 }

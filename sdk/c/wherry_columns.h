@@ -108,6 +108,8 @@ WHERRY_HELPER int32_t wherry_chunk_slide(wherry_chunk_t *c)
             wherry_view_t whole;
             st = wherry_window_at(2 * (c->part - 1), 0, &whole);
             c->file = (const uint8_t *)whole.addr;
+            if (st == WHERRY_OK && whole.size != whole.total)
+                st = WHERRY_ERR_LIMIT;
         }
         WHERRY_TRY(st);
         if (!c->directory)

@@ -60,6 +60,8 @@ WHERRY_HELPER int32_t part_open(part_t *p, uint32_t i)
     p->passes = st == WHERRY_ERR_LIMIT;
     if (p->passes) {
         WHERRY_TRY(wherry_window_at(2 * i, 0, &view));
+        if (view.size != view.total) /* rows of one value, which are one window however many they are */
+            return refuse("a node has more of these rows than a function's memory holds: load them as a column of a Parquet or Arrow file, or with --types, or over more nodes");
         file = (wherry_window_t){view.addr, view.flags, view.size};
     } else if (st == WHERRY_ERR_NO_WINDOW) /* its directory says that it has no rows */
         file = (wherry_window_t){0};
