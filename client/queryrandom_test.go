@@ -436,6 +436,47 @@ func TestQueryExchange(t *testing.T) {
 	}
 }
 
+// The first groups by an order are those that the whole answer begins with, whatever they are ordered by first: numbers with and without sign, sums, both
+// ways, with missing ones and without.
+func TestQueryFirstGroups(t *testing.T) {
+	b := newBench(t, "shm", "n1", "n2")
+	c := b.connect(t, tokenOwner)
+	table := loadRandom(t, b, c, "first", randomRows(rand.New(rand.NewPCG(11, 15)), 12000), 500)
+	for i, q := range []query.Query{
+		{Group: []string{"x0=c % 4001"}, Agg: []string{"y0=count(a)", "y1=sum(a)", "y2=sum(d)", "y3=min(b)", "y4=max(u)", "y5=max(f)", "y6=mean(a)"}},
+		{Group: []string{"x0=b"}, Agg: []string{"y0=count()"}},
+		{Group: []string{"x0=b"}, Agg: []string{"y0=count()"}, Where: "!isnull(b)"},
+		{Group: []string{"x0=u"}, Agg: []string{"y0=max(b)"}, Where: "!isnull(u)"},
+		{Group: []string{"x0=t"}, Agg: []string{"y0=min(a)"}},
+	} {
+		by := []string{"x0"}
+		for k := range q.Agg {
+			by = append(by, fmt.Sprint("y", k))
+		}
+		for k, name := range by {
+			for _, down := range []string{"", "-"} {
+				q.Order, q.Limit, q.Workers = []string{down + name, "x0"}[:1+min(k, 1)], 0, 1
+				want, err := invoke.Query(patient(t), c.Runtime(), table, q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				q.Limit, q.Workers = pick(rand.New(rand.NewPCG(uint64(i), uint64(k))), uint64(1), 7, 300), 1+i%2
+				got, err := invoke.Query(patient(t), c.Runtime(), table, q)
+				if err != nil || got.Rows != int(q.Limit) {
+					t.Fatalf("%+v: %v, %v", q, got, err)
+				}
+				for row := range got.Rows {
+					for col := range got.Arrays {
+						if g, w := cellOf(got.Arrays[col], row), cellOf(want.Arrays[col], row); !near(g, w, 0) {
+							t.Fatalf("%+v: row %d, column %d is %v, want %v", q, row, col, g, w)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
 var errOverflow = errors.New("an integer overflows")
 
 // parsed is the expression of NAME=EXPRESSION.

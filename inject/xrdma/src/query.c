@@ -267,9 +267,14 @@ static int32_t sample_vector(const part_t *part, const chunk_head_t *chunk, uint
     return WHERRY_OK;
 }
 
-/* Looks at those vectors of a chunk that are in the sample: as far apart as can be. */
+/* Looks at those vectors of a chunk that are in the sample: as far apart as can be. Groups that have codes are few, and need not be counted. */
 static int32_t sample(const part_t *part, const chunk_head_t *chunk, chunks_t *count)
 {
+    codes_open(part, chunk);
+    uint32_t codes = q.codes.count;
+    q.codes.count = 0;
+    if (codes && codes < chunk->rows / 4)
+        return WHERRY_OK;
     for (uint32_t base = 0; base < chunk->rows; base += VECTOR) {
         uint64_t v = (uint64_t)(count->vectors + base / VECTOR) * SAMPLE_VECTORS;
         if (v / count->sampled != (v + SAMPLE_VECTORS) / count->sampled)
