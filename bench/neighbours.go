@@ -110,9 +110,7 @@ func (v *victim) neighbours() error {
 	v.r.Set("others_failed", failed)
 	v.r.Set("others_calls", calls)
 	v.r.Set("places_full", full)
-	if len(short) > 0 { // there the honest calls say little
-		v.r.Set("places_not_full", strings.Join(short, "; "))
-	}
+	v.r.Set("places_not_full", strings.Join(short, "; ")) // there the honest calls say little
 	if firstWhy != "" {
 		v.r.Set("others_failed_with", firstWhy)
 	}

@@ -294,6 +294,7 @@ func (rt *Runtime) openWindows(b *bound) (windows []abi.Window, err error) {
 			if err != nil {
 				return nil, refuse(travel.CodeRefused, "window %d of %s: %v", i, b.table.Name, err)
 			}
+			aw.Whole = b.table.Kind == cluster.Columns
 			windows = append(windows, aw)
 		}
 	}
@@ -333,7 +334,7 @@ func (rt *Runtime) openWindow(b *bound, w cluster.Window, maps, writable bool) (
 		return abi.Window{}, errors.New("its memory has no descriptor to be mapped by")
 	}
 	b.windows = append(b.windows, access)
-	return abi.Window{FD: fd, Offset: start + int64(r.Offset), Size: w.Size, Writable: writable, Whole: b.table.Kind == cluster.Columns}, nil
+	return abi.Window{FD: fd, Offset: start + int64(r.Offset), Size: w.Size, Writable: writable}, nil
 }
 
 // refusal is an error with the code that the origin gets.

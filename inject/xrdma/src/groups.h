@@ -504,6 +504,9 @@ static int32_t make_groups(void)
             else
                 for (uint32_t i = 0; i < fresh.n; i++)
                     set_key(at + i * q.stride, k, key_value(k, fresh.row[i]));
+        for (uint32_t i = 0; q.passing && i < fresh.n; i++)
+            if (!own_keys(at + i * q.stride))
+                return full();
     }
     for (uint32_t j = 0; j < again.n; j++)
         if (!(q.at[again.row[j]] = find_group(again.row[j])))
