@@ -13,7 +13,8 @@ import (
 
 // chase measures one pointer chase at a time over a permutation that all
 // servers hold a part of: by a function that hops on by itself, by the same
-// chase as a handler deployed beforehand, and by one Get per hop.
+// chase as a handler deployed beforehand, and by one Get per hop. The first two
+// read what other servers on this machine have where it is mapped.
 func (c *client) chase() error {
 	table, keys, err := c.table()
 	if err != nil {
@@ -33,13 +34,9 @@ func (c *client) chase() error {
 		return err
 	}
 	defer f.Close()
-	var mem []*fabric.Remote
-	for i, k := range keys {
-		r, err := c.eps[i].Import(c.ctx, k)
-		if err != nil {
-			return err
-		}
-		mem = append(mem, r)
+	mem, err := c.nearby(keys)
+	if err != nil {
+		return err
 	}
 	rounds := c.spec.Rounds
 	if rounds == 0 {
@@ -81,6 +78,24 @@ func (c *client) chase() error {
 	c.r.Set("table_bytes", c.spec.Rows*8)
 	c.r.Set("chases_each", len(ways[0].times))
 	return c.headers(f)
+}
+
+// nearby makes the servers' shards usable here, and tells each server the keys to the others': a function has them from the shard table.
+func (c *client) nearby(keys []fabric.Key) (mem []*fabric.Remote, err error) {
+	var all []byte
+	for i, k := range keys {
+		r, err := c.eps[i].Import(c.ctx, k)
+		if err != nil {
+			return nil, err
+		}
+		mem, all = append(mem, r), k.Append(all)
+	}
+	for _, ep := range c.eps {
+		if err := c.ask(ep, idNear, all); err != nil {
+			return nil, err
+		}
+	}
+	return mem, nil
 }
 
 func walk(next []uint64, row uint64, depth int) uint64 {

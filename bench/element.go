@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync/atomic"
+	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
@@ -32,11 +33,15 @@ const (
 	idState   fabric.FrameID = 206 // asks what runs, and what the longest load took; answered with idAlloc
 	idPlaces  fabric.FrameID = 208 // asks what was refused so far or waits for its turn; answered with idAlloc
 	idCPU     fabric.FrameID = 209 // asks for the processor time that the process has used, ns; answered with idAlloc
+	idNear    fabric.FrameID = 210 // the keys of all shards, for a deployed chase that reads what is mapped; answered with idPong
 	idMemory  fabric.FrameID = 207 // asks what memory the process has of its own, in MiB; answered with idAlloc
 
 	idFloor      fabric.FrameID = 203 // where the bare connection is; answered with idPong
 	idFloorTrips fabric.FrameID = 204 // so many round trips are made there next
 )
+
+// importTime is how long a server takes at most to have another's shard mapped.
+const importTime = 10 * time.Second
 
 // station is a benchmark's element with its runtime.
 type station struct {
@@ -49,9 +54,10 @@ type station struct {
 
 	eps     []*fabric.Endpoint // by server index
 	byID    map[fabric.Incarnation]*fabric.Endpoint
-	closers []func()     // before the element's
-	endNode func()       // unless nil, all this is a node's
-	longs   atomic.Int64 // handlers of bench.long that run
+	near    atomic.Pointer[[]*fabric.Remote] // by server index, those whose shards are mapped here; nil until idNear
+	closers []func()                         // before the element's
+	endNode func()                           // unless nil, all this is a node's
+	longs   atomic.Int64                     // handlers of bench.long that run
 }
 
 func newStation(spec *role, engine bool) (*station, error) {
@@ -235,15 +241,25 @@ func (s *station) handle(spec *role, seg *fabric.Segment, first, count uint64) {
 	s.el.Handle(idAllocs, func(m fabric.Message) { m.From.Post(idAlloc, binary.LittleEndian.AppendUint64(nil, mallocs()), nil) })
 	table := seg.Bytes()
 	owner := ownerOf(spec)
-	msg := make([]byte, 0, 64)
+	msg, word := make([]byte, 0, 64), make([]byte, 8)
 	var cache []*fabric.Endpoint
+	begins := beginsOf(spec)
+	s.el.Handle(idNear, s.lookNear)
 	s.el.Handle(idChase, func(m fabric.Message) {
 		// {row, left, the client's incarnation}
 		row, left := binary.LittleEndian.Uint64(m.Body), binary.LittleEndian.Uint64(m.Body[8:])
 		client := binary.LittleEndian.Uint64(m.Body[16:])
-		for left > 0 && row-first < count {
-			row = binary.LittleEndian.Uint64(table[(row-first)*8:])
-			left--
+		for ; left > 0; left-- {
+			if row-first < count {
+				row = binary.LittleEndian.Uint64(table[(row-first)*8:])
+				continue
+			}
+			to := owner(row)
+			near := s.near.Load()
+			if near == nil || (*near)[to] == nil || (*near)[to].Get(context.Background(), word, (row-begins[to])*8) != nil {
+				break
+			}
+			row = binary.LittleEndian.Uint64(word)
 		}
 		if cache == nil {
 			cache = s.route(spec)
@@ -257,6 +273,51 @@ func (s *station) handle(spec *role, seg *fabric.Segment, first, count uint64) {
 		}
 		cache[owner(row)].Post(idChase, nil, msg)
 	})
+}
+
+// lookNear has the shards of servers on this machine mapped.
+func (s *station) lookNear(m fabric.Message) {
+	keys := append([]byte(nil), m.Body...)
+	from := m.From
+	go func() {
+		var near []*fabric.Remote
+		for at := 0; at+fabric.KeyBytes <= len(keys); at += fabric.KeyBytes {
+			near = append(near, s.mapped(keys[at:at+fabric.KeyBytes]))
+		}
+		s.near.Store(&near)
+		ctx, cancel := context.WithTimeout(context.Background(), importTime)
+		defer cancel()
+		_ = from.Send(ctx, idPong, nil, nil) // an error: the client is gone
+	}()
+}
+
+// mapped is the memory of a key if it is another server's and mapped here.
+func (s *station) mapped(key []byte) *fabric.Remote {
+	k, err := fabric.DecodeKey(key)
+	if err != nil {
+		return nil
+	}
+	for _, ep := range s.el.Endpoints() {
+		if ep.Incarnation() != k.Owner || !ep.Shared() {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), importTime)
+		defer cancel()
+		if r, err := ep.Import(ctx, k); err == nil && r.Mapped() {
+			return r
+		}
+	}
+	return nil
+}
+
+// beginsOf is each server's first row.
+func beginsOf(spec *role) (first []uint64) {
+	shards := sharding(spec)
+	for i := range uint32(spec.Count) {
+		begin, _ := shards.ElementRows(i)
+		first = append(first, begin)
+	}
+	return first
 }
 
 // ownerOf is Sharding.Owner for blocks, as somebody would write it who has no other kind: blocks differ by one row at most.

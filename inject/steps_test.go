@@ -116,6 +116,7 @@ const (
 	opDerive
 	opConstants
 	opAssemble
+	opGetNear
 )
 
 // on moves a branch on to an element, to do these steps there; fork has another branch do them.
@@ -137,6 +138,11 @@ func payload(sum uint64, steps ...[]step) []byte {
 }
 
 // one is a list of one step.
+// farStatus is how a function notes ErrFar.
+var farStatus = asNoted(abi.ErrFar)
+
+func asNoted(st abi.Status) uint64 { return uint64(int64(st)) }
+
 func one(op, at uint8, n uint16) []step { return []step{{op, at, n}} }
 
 // padding makes a program too long for a message that leaves with a run's end.
@@ -149,6 +155,7 @@ type model struct {
 	results []string   // of its branches, sorted
 	logs    []string   // sorted
 	failed  *travel.RemoteError
+	near    bool // elements have each other's words mapped
 }
 
 // counts are what an element says of itself.
@@ -250,6 +257,14 @@ func (r *modelRun) do(i int) (next int, ends bool) {
 	case opGet:
 		r.note(0)
 		r.note(*word)
+	case opGetNear:
+		if m.near || s.at == r.at {
+			r.note(0)
+			r.note(*word)
+		} else {
+			r.note(farStatus)
+			r.note(0)
+		}
 	case opPut:
 		*word = r.sum
 		r.note(0)

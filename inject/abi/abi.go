@@ -48,6 +48,7 @@ const (
 	ErrNoWindow
 	ErrUnsupported
 	ErrOutcomeUnknown
+	ErrFar
 )
 
 // statuses is what each is called and means, at its number without the sign.
@@ -66,6 +67,7 @@ var statuses = [...]struct{ name, text string }{
 	{"ErrNoWindow", "no such window here"},
 	{"ErrUnsupported", "this element does not do that"},
 	{"ErrOutcomeUnknown", "it may or may not have happened"},
+	{"ErrFar", "the window is not mapped at this element"},
 }
 
 // String says what a status of the host's means; others are the function's own.
@@ -147,6 +149,9 @@ type Host interface {
 	// Get, Put and Atomic act on a window of another element (or this one),
 	// with the shard table's key. May block.
 	Get(element, window uint32, offset uint64, dst []byte) Status
+	// GetNear is Get where the window's memory is mapped at this element; elsewhere it does nothing and answers ErrFar. May block at
+	// the first use of a window.
+	GetNear(element, window uint32, offset uint64, dst []byte) Status
 	Put(element, window uint32, offset uint64, src []byte) Status
 	// Atomic: op is AtomicAdd …; width 4 or 8 bytes; result is the old value.
 	Atomic(element, window uint32, offset uint64, op AtomicOp, width uint32, operand, compare uint64) (old uint64, st Status)
@@ -176,6 +181,8 @@ type RangeTeller interface {
 	// Range is ShardRows, but nothing is made of what it answers: ok is false if there is no such element, or rows are dealt
 	// out in another way. It is the same for all invocations that a Bound serves.
 	Range(element uint32) (first, count uint64, ok bool)
+	// Near reports whether there may be elements whose windows are mapped here: if not, GetNear answers ErrFar for each.
+	Near() bool
 }
 
 // AtomicOp is an operation of the Atomic host call. The numbers are the ABI's.

@@ -152,6 +152,9 @@ var calls = [...]Call{
 			"The number holds for the rest of the run. `ErrArgument` if the module breaks a rule of images; what its instructions do wrong is found where it runs first."},
 	{"get", 1, 0, "int32_t", []Param{{"int32_t", "element"}, {"uint32_t", "window"}, {"uint64_t", "offset"}, {"void *", "data"}, {"uint32_t", "size"}}, Waits, asks,
 		"Copies bytes from a window of any element. Waits. Status."},
+	{"get_near", 2, 0, "int32_t", []Param{{"int32_t", "element"}, {"uint32_t", "window"}, {"uint64_t", "offset"}, {"void *", "data"}, {"uint32_t", "size"}}, Waits, append([]Status{ErrFar}, asks...),
+		"Copies bytes from a window of an element on the same machine, whose memory is mapped here: it takes as long as a copy does, and waits at most once for each window. " +
+			"Elsewhere nothing is done and the answer is `ErrFar`: to `forward` takes one message, to `get` two. Status."},
 	{"put", 1, 0, "int32_t", []Param{{"int32_t", "element"}, {"uint32_t", "window"}, {"uint64_t", "offset"}, {"const void *", "data"}, {"uint32_t", "size"}}, Waits, asks,
 		"Copies bytes to a window of any element. Waits. Status."},
 	{"atomic", 1, 0, "int32_t", []Param{{"int32_t", "element"}, {"uint32_t", "window"}, {"uint64_t", "offset"}, {"uint32_t", "op"}, {"uint32_t", "width"},

@@ -182,7 +182,7 @@ func TestCalls(t *testing.T) {
 
 // TestStatuses: the table stands at the numbers.
 func TestStatuses(t *testing.T) {
-	if len(statuses) != 1-int(ErrOutcomeUnknown) || statuses[-ErrNoWindow].name != "ErrNoWindow" || ErrOutcomeUnknown != -13 || ErrDone.String() != statuses[8].text {
-		t.Errorf("%d statuses, the last is %d", len(statuses), ErrOutcomeUnknown)
+	if len(statuses) != 1-int(ErrFar) || statuses[-ErrNoWindow].name != "ErrNoWindow" || ErrOutcomeUnknown != -13 || ErrFar != -14 || ErrDone.String() != statuses[8].text {
+		t.Errorf("%d statuses, the last is %d", len(statuses), ErrFar)
 	}
 }

@@ -120,7 +120,7 @@ func object(t *testing.T, l *Compiler, r Request) []byte {
 // TestChase compiles the papers' pointer chase.
 func TestChase(t *testing.T) {
 	l := newCompiler(t, Config{})
-	r := request(t, l, "#include \"chase.c\"\n", "elements", "forward", "log", "owner", "reply", "self", "shard_rows", "window")
+	r := request(t, l, "#include \"chase.c\"\n", "elements", "forward", "get_near", "log", "owner", "reply", "self", "shard_rows", "window")
 	f, err := elf.NewFile(bytes.NewReader(object(t, l, r)))
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestChase(t *testing.T) {
 			open = append(open, s.Name)
 		}
 	}
-	if len(open) != 8 || f.Type != elf.ET_REL {
+	if len(open) != 9 || f.Type != elf.ET_REL {
 		t.Errorf("%v leaves %q open", f.Type, open)
 	}
 }

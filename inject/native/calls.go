@@ -43,6 +43,8 @@ func carried(name string) func(*instance, *[8]uint64) (answer, error) {
 		return (*instance).callFork
 	case "get":
 		return (*instance).callGet
+	case "get_near":
+		return (*instance).callGetNear
 	case "put":
 		return (*instance).callPut
 	case "atomic":
@@ -282,6 +284,17 @@ func (in *instance) callGet(a *[8]uint64) (answer, error) {
 	}
 	st, err := abi.Pieces(a[2], dst, in.copies, func(offset uint64, piece []byte) abi.Status {
 		return in.host.Get(uint32(a[0]), uint32(a[1]), offset, piece)
+	})
+	return answer{status: st}, err
+}
+
+func (in *instance) callGetNear(a *[8]uint64) (answer, error) {
+	dst, st := in.memory(a[3], a[4], true)
+	if st != abi.OK {
+		return answer{status: st}, nil
+	}
+	st, err := abi.Pieces(a[2], dst, in.copies, func(offset uint64, piece []byte) abi.Status {
+		return in.host.GetNear(uint32(a[0]), uint32(a[1]), offset, piece)
 	})
 	return answer{status: st}, err
 }

@@ -446,6 +446,36 @@ func TestRoom(t *testing.T) {
 	}
 }
 
+// TestNear: a worker asks about near windows only where there may be some.
+func TestNear(t *testing.T) {
+	p := load(t, newEngine(t, Config{}), abi.Limits{})
+	for _, near := range []bool{false, true} {
+		in := acquire(t, bind(t, p, "alice"))
+		for _, o := range []struct {
+			element uint32
+			offset  uint64
+			want    abi.Status
+		}{{1, 8, abi.OK}, {1, 1 << 20, abi.ErrArgument}, {farElement, 8, abi.ErrFar}} {
+			h := &fakeHost{near: near}
+			h.memory[8] = 42
+			if _, err := in.Run(order{op: 57, n: o.element, a: o.offset}.payload(), nil, h); err != nil {
+				t.Fatal(err)
+			}
+			want, calls, word := abi.ErrFar, 0, uint64(0)
+			if near {
+				want, calls = o.want, 1
+			}
+			if want == abi.OK {
+				word = 42
+			}
+			if got := numbers(h.reply); abi.Status(got[0]) != want || got[1] != word || h.calls != calls {
+				t.Errorf("near %v, %+v: %v with %d calls; want %v, %d with %d", near, o, got[:2], h.calls, want, word, calls)
+			}
+		}
+		in.Release()
+	}
+}
+
 // TestRanges: a worker is told once which rows are where, and asks only for what is none of them, or if nothing is to be told.
 func TestRanges(t *testing.T) {
 	p := load(t, newEngine(t, Config{}), abi.Limits{})

@@ -115,8 +115,14 @@ func (in *instance) Run(payload []byte, limits *abi.Limits, host abi.Host) (abi.
 func (in *instance) tellRanges(host abi.Host) {
 	in.told = true
 	teller, ok := host.(abi.RangeTeller)
+	if !ok {
+		return
+	}
+	if teller.Near() {
+		worker.WriteNear(in.process.context)
+	}
 	elements := host.Elements()
-	if !ok || elements > worker.MaxRanges {
+	if elements > worker.MaxRanges {
 		return
 	}
 	ranges, end := make([][2]uint64, elements), uint64(0)

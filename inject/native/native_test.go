@@ -42,6 +42,7 @@ type fakeHost struct {
 	limited   []string
 	calls     int           // of Owner, Row and ShardRows
 	asked     int           // of Range
+	near      bool          // there are windows that GetNear reads
 	dealt     bool          // which it does not tell
 	gets      int           // of more than there is
 	memory    [1 << 16]byte // of window 1 of any element
@@ -69,6 +70,7 @@ func (h *fakeHost) Range(element uint32) (first, count uint64, ok bool) {
 	h.calls--
 	return first, count, st == abi.OK && !h.dealt
 }
+func (h *fakeHost) Near() bool { return h.near }
 func (h *fakeHost) Owner(dataset uint32, row uint64) (uint32, uint64, abi.Status) {
 	h.calls++
 	if dataset != 0 || row >= 500 {
@@ -142,8 +144,19 @@ func (h *fakeHost) Scratch(n uint64, short error) (abi.Status, error) {
 	return abi.OK, nil
 }
 func (h *fakeHost) Log(text []byte) { h.log = append(h.log, string(text)) }
-func (h *fakeHost) NowNs() uint64   { return uint64(time.Now().UnixNano()) }
-func (h *fakeHost) Random() uint64  { return 0x1122334455667788 }
+
+// farElement is one whose windows are not mapped here.
+const farElement = 9
+
+func (h *fakeHost) GetNear(element, window uint32, offset uint64, dst []byte) abi.Status {
+	h.calls++
+	if element == farElement {
+		return abi.ErrFar
+	}
+	return h.Get(element, window, offset, dst)
+}
+func (h *fakeHost) NowNs() uint64  { return uint64(time.Now().UnixNano()) }
+func (h *fakeHost) Random() uint64 { return 0x1122334455667788 }
 func (h *fakeHost) Derive(constants []byte) (uint32, abi.Status) {
 	if len(constants) != 4 {
 		return 0, abi.ErrArgument

@@ -138,6 +138,10 @@ WHERRY_ENTRY(payload, size)
             WHERRY_TRY(wherry_window(0, &w));
             note((uint64_t)wherry_assemble((const uint64_t *)w.addr + s.a, s.n));
             break;
+        case 24: /* word n of element a, if that is near */
+            note((uint64_t)wherry_get_near(s.a, 0, s.n * 8u, &word, 8));
+            note(word);
+            break;
         default:
             return WHERRY_ERR_UNSUPPORTED;
         }

@@ -39,7 +39,7 @@ func hostCalls() []hostCall {
 		"owner": (*Instance).callOwner, "row": (*Instance).callRow, "shard_rows": (*Instance).callShardRows,
 		"window": (*Instance).callWindow, callWindowAt: (*Instance).callWindowAt, "payload": (*Instance).callPayload, callScratch: (*Instance).callScratch,
 		callReply: (*Instance).callReply, "reply_part": (*Instance).callReplyPart, callForward: (*Instance).callForward, "fork": (*Instance).callFork,
-		"get": (*Instance).callGet, "put": (*Instance).callPut, "atomic": (*Instance).callAtomic,
+		"get": (*Instance).callGet, "get_near": (*Instance).callGetNear, "put": (*Instance).callPut, "atomic": (*Instance).callAtomic,
 		"log": (*Instance).callLog, "now": (*Instance).callNow, "remaining": (*Instance).callRemaining, "random": (*Instance).callRandom,
 		"derive": (*Instance).callDerive, "constants": (*Instance).callConstants, "assemble": (*Instance).callAssemble,
 	}

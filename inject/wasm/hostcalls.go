@@ -371,6 +371,17 @@ func (in *Instance) callGet(st []uint64) {
 	st[0] = status(code)
 }
 
+// callGetNear: get_near(element, window, offset, ptr, len) -> status
+func (in *Instance) callGetNear(st []uint64) {
+	dst, code := in.writable(st[3], st[4])
+	if code == abi.OK {
+		code, _ = abi.Pieces(st[2], dst, in.copies, func(offset uint64, piece []byte) abi.Status {
+			return in.host.GetNear(uint32(st[0]), uint32(st[1]), offset, piece)
+		})
+	}
+	st[0] = status(code)
+}
+
 // callPut: put(element, window, offset, ptr, len) -> status
 func (in *Instance) callPut(st []uint64) {
 	src, ok := in.readable(st[3], st[4])
@@ -475,6 +486,7 @@ func (startHost) Derive([]byte) (uint32, abi.Status)                 { return 0,
 func (startHost) Assemble([]byte) (uint32, abi.Status)               { return 0, abi.ErrUnsupported }
 func (startHost) Constants() []byte                                  { return nil }
 func (startHost) Get(uint32, uint32, uint64, []byte) abi.Status      { return abi.ErrUnsupported }
+func (startHost) GetNear(uint32, uint32, uint64, []byte) abi.Status  { return abi.ErrUnsupported }
 func (startHost) Put(uint32, uint32, uint64, []byte) abi.Status      { return abi.ErrUnsupported }
 func (startHost) Atomic(uint32, uint32, uint64, abi.AtomicOp, uint32, uint64, uint64) (uint64, abi.Status) {
 	return 0, abi.ErrUnsupported

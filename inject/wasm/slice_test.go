@@ -15,14 +15,17 @@ import (
 )
 
 // written is a module whose entry point, function 1, has this code, and two locals of type i32 behind its parameters. Function 0 is get.
-func written(code ...byte) []byte {
+func written(code ...byte) []byte { return writtenWith("get", code...) }
+
+// writtenWith is written with another call as function 0, of the same type.
+func writtenWith(call string, code ...byte) []byte {
 	const end = 0x0b
 	section := func(id byte, body ...byte) []byte { return append(leb([]byte{id}, uint32(len(body))), body...) }
 	body := append([]byte{1, 2, byte(wasmcode.I32)}, append(code, end)...)
 	wasm := []byte("\x00asm\x01\x00\x00\x00")
 	const i32, i64 = byte(wasmcode.I32), byte(wasmcode.I64)
 	wasm = append(wasm, section(1, 2, 0x60, 2, i32, i32, 1, i32, 0x60, 5, i32, i32, i64, i32, i32, 1, i32)...)
-	wasm = append(wasm, section(2, cat([]byte{1, byte(len(abi.Module))}, []byte(abi.Module), []byte{3}, []byte("get"), []byte{0, 1})...)...)
+	wasm = append(wasm, section(2, cat([]byte{1, byte(len(abi.Module))}, []byte(abi.Module), []byte{byte(len(call))}, []byte(call), []byte{0, 1})...)...)
 	wasm = append(wasm, section(3, 1, 0)...)
 	wasm = append(wasm, section(5, 1, 0, 1)...)
 	entry := append([]byte{1, byte(len(abi.Entry))}, abi.Entry...)

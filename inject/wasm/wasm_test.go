@@ -128,6 +128,16 @@ func (h *fakeHost) Log(text []byte) {
 	h.log = append(h.log, text...)
 	h.events = append(h.events, fmt.Sprintf("log %x", text))
 }
+
+// farElement is one whose windows are not mapped here.
+const farElement = 9
+
+func (h *fakeHost) GetNear(element, window uint32, offset uint64, dst []byte) abi.Status {
+	if element == farElement {
+		return abi.ErrFar
+	}
+	return h.Get(element, window, offset, dst)
+}
 func (h *fakeHost) NowNs() uint64  { return 1234567890 }
 func (h *fakeHost) Random() uint64 { return 0x1122334455667788 }
 func (h *fakeHost) Derive(constants []byte) (uint32, abi.Status) {

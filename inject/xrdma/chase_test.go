@@ -54,6 +54,8 @@ func TestChase(t *testing.T) {
 		}
 		c := e.cluster(t, img, shards, tableWindows(table, shards, n), nil)
 		defer c.close()
+		machines := rapid.IntRange(1, n).Draw(t, "machines")
+		c.near = func(from, to int) bool { return from%machines == to%machines }
 		owner, _, _ := shards.Owner(start)
 		on := int(owner)
 		if rapid.Bool().Draw(t, "elsewhere") {
@@ -84,7 +86,8 @@ func TestChaseErrors(t *testing.T) {
 		n := len(shards.Shards)
 		c := e.cluster(t, Chase(), shards, tableWindows(table, shards, n), nil)
 		for start := range uint64(rows) {
-			for _, depth := range []uint64{5, 1<<32 + 2} { // more than what travels has room for
+			for turn, depth := range []uint64{5, 1<<32 + 2, 5, 1<<32 + 2} { // more than what travels has room for
+				c.near = func(_, _ int) bool { return turn > 1 }
 				on, _, _ := shards.Owner(start)
 				c.logs = nil
 				_, err := c.invoke(ChaseArgs(start, depth), int(on))
@@ -108,7 +111,7 @@ func TestChaseErrors(t *testing.T) {
 	}
 }
 
-// Equal blocks must cost two host calls on each element passed, and 22 bytes.
+// Equal blocks must cost three host calls on each element passed, and 22 bytes; elements on one machine, none.
 func TestChaseCost(t *testing.T) {
 	e := newEngine(t)
 	const rows, n, depth = 64, 4, 1000
@@ -123,7 +126,7 @@ func TestChaseCost(t *testing.T) {
 	if _, err := c.invoke(ChaseArgs(0, depth), 0); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]int{"window": depth, "forward": depth - 1, "reply": 1, "self": 1, "elements": 1, "shard_rows": 1 + n}
+	want := map[string]int{"window": depth, "get_near": depth - 1, "forward": depth - 1, "reply": 1, "self": 1, "elements": 1, "shard_rows": 1 + n}
 	for name, n := range c.calls {
 		if want[name] != n {
 			t.Errorf("%d calls of %s, want %d", n, name, want[name])
@@ -131,5 +134,9 @@ func TestChaseCost(t *testing.T) {
 	}
 	if c.branches != depth {
 		t.Errorf("%d hops, want %d", c.branches, depth)
+	}
+	c.near = func(_, _ int) bool { return true }
+	if _, err := c.invoke(ChaseArgs(0, depth), 0); err != nil || c.branches != 1 {
+		t.Errorf("on one machine: %d branches, %v, want 1", c.branches, err)
 	}
 }

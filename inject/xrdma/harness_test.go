@@ -128,7 +128,8 @@ type cluster struct {
 	branches int
 	calls    map[string]int
 	failed   error
-	part     uint64 // what of a larger window 0 is shown at once; 0: all
+	near     func(from, to int) bool // whose windows are mapped where; nil: nobody's
+	part     uint64                  // what of a larger window 0 is shown at once; 0: all
 }
 
 func newEngine(t testing.TB) *engine {
@@ -158,6 +159,7 @@ func newEngine(t testing.TB) *engine {
 	define("shard_rows", (*run).shardRows)
 	define("window", (*run).window)
 	define("window_at", (*run).windowAt)
+	define("get_near", (*run).getNear)
 	define("scratch", (*run).scratch)
 	define("reply", (*run).replyLast)
 	define("reply_part", (*run).replyPart)
@@ -382,6 +384,25 @@ func (r *run) windowAt(s []uint64) {
 		mem.WriteUint64Le(at+8+8*uint32(i), v)
 	}
 	s[0] = 0
+}
+
+func (r *run) getNear(s []uint64) {
+	to := int(s[0])
+	switch {
+	case to >= len(r.c.elements):
+		s[0] = status(abi.ErrArgument)
+	case to != r.e.index && (r.c.near == nil || !r.c.near(r.e.index, to)):
+		s[0] = status(abi.ErrFar)
+	case s[1] >= uint64(len(r.c.elements[to].windows)) || r.c.elements[to].windows[s[1]].size == 0:
+		s[0] = status(abi.ErrNoWindow)
+	case s[2]+s[4] > r.c.elements[to].windows[s[1]].size:
+		s[0] = status(abi.ErrArgument)
+	default:
+		from := r.c.elements[to]
+		data, _ := from.mod.Memory().Read(from.windows[s[1]].addr+uint32(s[2]), uint32(s[4]))
+		r.e.mod.Memory().Write(uint32(s[3]), data)
+		s[0] = 0
+	}
 }
 
 func (r *run) scratch(s []uint64) {

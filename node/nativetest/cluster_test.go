@@ -26,6 +26,7 @@ import (
 	"github.com/wherry-fabric/wherry/inject/native"
 	"github.com/wherry-fabric/wherry/inject/trust"
 	"github.com/wherry-fabric/wherry/internal/libllvm"
+	"github.com/wherry-fabric/wherry/internal/ports"
 	"github.com/wherry-fabric/wherry/internal/sockdir"
 	"github.com/wherry-fabric/wherry/invoke"
 	"github.com/wherry-fabric/wherry/node"
@@ -102,6 +103,32 @@ func start(t *testing.T, names ...string) *nodes { return startAs(t, "worker", n
 // startAs has them run native code in one of the ways that there are.
 func startAs(t *testing.T, native string, names ...string) *nodes {
 	t.Helper()
+	return startAt(t, native, func(dir string) (addrs []string) {
+		for _, n := range names {
+			addrs = append(addrs, "shm://"+filepath.Join(dir, n+".sock"))
+		}
+		return addrs
+	}, names)
+}
+
+// startApart starts nodes that have none of each other's memory mapped, as on several machines.
+func startApart(t *testing.T, native string, names ...string) *nodes {
+	t.Helper()
+	free, err := ports.Free(len(names))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startAt(t, native, func(string) (addrs []string) {
+		for _, port := range free {
+			addrs = append(addrs, fmt.Sprintf("tcp://127.0.0.1:%d", port))
+		}
+		return addrs
+	}, names)
+}
+
+// startAt starts nodes at the addresses that at gives.
+func startAt(t *testing.T, native string, at func(dir string) []string, names []string) *nodes {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "wherry")
 	if err != nil {
 		t.Fatal(err)
@@ -116,8 +143,8 @@ func startAs(t *testing.T, native string, names ...string) *nodes {
 	}
 	s := &nodes{t: t, key: signer(1), native: native, dir: dir, names: names, procs: map[string]*exec.Cmd{}}
 	var members []cluster.Member
-	for _, n := range names {
-		members = append(members, cluster.Member{Name: n, Addrs: []string{"shm://" + filepath.Join(dir, n+".sock")}})
+	for i, addr := range at(dir) {
+		members = append(members, cluster.Member{Name: names[i], Addrs: []string{addr}})
 	}
 	tokens := filepath.Join(dir, "tokens")
 	tok, err := cluster.NewToken("all", cluster.CapsAll)

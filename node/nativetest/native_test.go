@@ -47,14 +47,17 @@ func (s *nodes) ring(rows int) (*cluster.Table, []uint64) {
 }
 
 // TestChase: the papers' pointer chase goes as signed bitcode to four nodes that never saw it, and answers what wasm answers.
-func TestChase(t *testing.T) { chase(t, start(t, "a", "b", "c", "d")) }
+func TestChase(t *testing.T) { chase(t, startApart(t, "worker", "a", "b", "c", "d")) }
+
+// TestChaseNear: on one machine the same function reads what the other nodes have from where it is, with the same answers.
+func TestChaseNear(t *testing.T) { chase(t, start(t, "a", "b")) }
 
 // TestChaseInProcess: nodes whose operators say so run it in their own process, with the same answers.
 func TestChaseInProcess(t *testing.T) {
 	if !stackswitch.Resumes() {
 		t.Skip("there is no such mode on this processor")
 	}
-	chase(t, startAs(t, "in-process", "a", "b"))
+	chase(t, startApart(t, "in-process", "a", "b"))
 }
 
 func chase(t *testing.T, s *nodes) {
@@ -67,7 +70,7 @@ func chase(t *testing.T, s *nodes) {
 	m := xrdma.Chase().Manifest()
 	img := s.sign(s.build(function{source: string(source), manifest: m, wasm: wasm.Code}), s.key)
 	for i := range 20 {
-		from := uint64(i * 97)
+		from := uint64(i * 199) // in each node's rows
 		want := from
 		for range 64 {
 			want = next[want]

@@ -69,6 +69,7 @@
 #define WHERRY_ERR_NO_WINDOW (-11)       /* no such window here */
 #define WHERRY_ERR_UNSUPPORTED (-12)     /* this element does not do that */
 #define WHERRY_ERR_OUTCOME_UNKNOWN (-13) /* it may or may not have happened */
+#define WHERRY_ERR_FAR (-14)             /* the window is not mapped at this element */
 /* End of what is generated. */
 
 /* Operations of wherry_atomic. */
@@ -263,6 +264,14 @@ WHERRY_CALL(assemble) int32_t wherry_assemble(const void *code, uint32_t size);
 /* Copies bytes from a window of any element. Waits. Status. */
 WHERRY_CALL(get) int32_t wherry_get(int32_t element, uint32_t window, uint64_t offset, void *data,
                                     uint32_t size);
+
+/* Copies bytes from a window of an element on the same machine, whose memory
+ * is mapped here: it takes as long as a copy does, and waits at most once
+ * for each window. Elsewhere nothing is done and the answer is
+ * WHERRY_ERR_FAR: to wherry_forward takes one message, to wherry_get two.
+ * Status. */
+WHERRY_CALL(get_near) int32_t wherry_get_near(int32_t element, uint32_t window, uint64_t offset,
+                                              void *data, uint32_t size);
 
 /* Copies bytes to a window of any element. Waits. Status. */
 WHERRY_CALL(put) int32_t wherry_put(int32_t element, uint32_t window, uint64_t offset,

@@ -91,7 +91,7 @@ func TestRuntimeIsBuiltFromSource(t *testing.T) {
 // answeredHere are the calls that runtime.c answers by itself; those in wrapped it makes only if it cannot answer.
 var (
 	answeredHere = map[string]bool{"self": true, "elements": true, "window": true, "window_at": true, "payload": true, "now": true}
-	wrapped      = map[string]bool{"reply": true, "owner_2": true, "row_2": true, "shard_rows_2": true, "forward_2": true}
+	wrapped      = map[string]bool{"reply": true, "get_near": true, "owner_2": true, "row_2": true, "shard_rows_2": true, "forward_2": true}
 )
 
 func callsHeader() string {

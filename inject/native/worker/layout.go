@@ -26,6 +26,7 @@ const (
 	MaxWindows  = 240      // of the context, and of descriptors in one message (253)
 	PageBytes   = 64 << 10 // everything is aligned to
 	MaxRanges   = 4096
+	nearAt      = 52
 	rangesAt    = 56 + 24*MaxWindows // in a context
 	contextSize = rangesAt + 8 + 16*MaxRanges
 )
@@ -108,6 +109,9 @@ func WriteRanges(context []byte, ranges [][2]uint64) {
 	}
 	le.PutUint64(context[rangesAt:], uint64(len(ranges)))
 }
+
+// WriteNear adds that the node is to be asked about near windows.
+func WriteNear(context []byte) { binary.LittleEndian.PutUint32(context[nearAt:], 1) }
 
 // ContextBytes is what it takes.
 const ContextBytes = (contextSize + PageBytes - 1) &^ (PageBytes - 1)

@@ -3,9 +3,11 @@
  * Window 0 is this element's shard of an array of u64, whose values are row
  * numbers of the whole array.  From row `start` the function takes `depth`
  * steps row = table[row] and replies with the row it stands on.  It walks for
- * as long as the row lies here and forwards itself to the row's owner when it
- * does not; nothing goes back to the caller in between.  Where a step led to
- * what is no row, the chase ends with a word on which row holds that.
+ * as long as the row lies here.  A row of an element on this machine, whose
+ * memory is mapped, it reads from here: that takes a tenth of a message.  To
+ * the owner of any other it forwards itself; nothing goes back to the caller
+ * in between.  Where a step led to what is no row, the chase ends with a word
+ * on which row holds that.
  *
  * What travels on: {u64 row, u64 left}, as the caller's {start, depth}; or,
  * where all shards have the same number of rows, 22 bytes with that number and
@@ -82,11 +84,17 @@ COLD int32_t chase_anywhere(const uint64_t *table, uint64_t count, plain_t *at, 
             }
             return lost(last, at->row, low);
         }
-        if (owner != self)
-            return wherry_forward(0, owner, at, sizeof *at);
+        last = at->row;
+        if (owner != self) {
+            int32_t st = wherry_get_near(owner, 0, local * sizeof *table, &at->row, sizeof at->row);
+            if (st == WHERRY_ERR_FAR)
+                return wherry_forward(0, owner, at, sizeof *at);
+            if (st != WHERRY_OK)
+                return st;
+            continue;
+        }
         if (local >= count)
             return WHERRY_ERR_ARGUMENT;
-        last = at->row;
         at->row = table[local];
     }
     return wherry_reply(&at->row, sizeof at->row);
@@ -119,29 +127,32 @@ away:
     return row;
 }
 
-/* The step away from the element that the call came to, and from every one where shards differ in length (but
- * for the last, which may be shorter). */
-COLD int32_t depart(uint64_t row, uint64_t left, uint64_t *rows)
+/* How many rows an element has, and how many there are; an error where elements differ (but for the last, which may have
+ * fewer), so that each row's owner has to be asked for. */
+COLD int32_t blocks(uint64_t left, uint64_t *block, uint64_t *rows)
 {
-    uint64_t block = 0, differ = 0;
+    uint64_t differ = 0;
     int32_t elements = wherry_elements(), e = 0;
-    *rows = UINT64_MAX;
     do {
         wherry_rows_range_t r;
         WHERRY_TRY(wherry_shard_rows(0, e, &r));
         if (e == 0)
-            block = r.count;
-        differ |= r.first ^ (uint64_t)e * block;
+            *block = r.count;
+        differ |= r.first ^ (uint64_t)e * *block;
         *rows = r.first + r.count;
     } while (++e < elements);
-    if (row >= *rows)
-        return WHERRY_ERR_ARGUMENT;
-    if (differ | (left | block) >> 32 | (*rows > (uint64_t)elements * block)) {
-        plain_t next = {row, left};
-        return chase_anywhere(NULL, 0, &next, elements);
-    }
-    blocks_t next = {row, (uint32_t)left, (uint32_t)block, (uint32_t)*rows, (uint16_t)(*rows >> 32)};
-    return wherry_forward(0, (int32_t)(row / block), &next, BLOCKS_BYTES);
+    return differ || (left | *block) >> 32 || *rows > (uint64_t)elements * *block ? WHERRY_ERR_UNSUPPORTED : WHERRY_OK;
+}
+
+/* Follows the chain from *row through the rows of an element, from first on, for as long as it lies there; the step before
+ * the one to *row was *last. WHERRY_ERR_FAR: one has to go there. */
+static int32_t follow(int32_t element, uint64_t first, uint64_t shard, uint64_t *row, uint64_t *left, uint64_t *last)
+{
+    do {
+        *last = *row;
+        WHERRY_TRY(wherry_get_near(element, 0, (*row - first) * sizeof *row, row, sizeof *row));
+    } while (--*left && *row - first < shard);
+    return WHERRY_OK;
 }
 
 /* What is no row shows only after the step to it: the way is gone again, to say who holds it. */
@@ -159,9 +170,9 @@ COLD int32_t astray(const uint64_t *table, uint64_t first, uint64_t count, uint6
 WHERRY_ENTRY(payload, size)
 {
     plain_t *plain = (plain_t *)payload;
-    blocks_t *at = (blocks_t *)payload;
+    blocks_t mine, *at = (blocks_t *)payload;
     wherry_window_t w;
-    int32_t st = wherry_window(0, &w);
+    int32_t st = wherry_window(0, &w), self = 0;
     if (WHERRY_UNLIKELY(st != WHERRY_OK)) {
         if (st != WHERRY_ERR_NO_WINDOW)
             return st;
@@ -169,47 +180,64 @@ WHERRY_ENTRY(payload, size)
         w.size = 0;
     }
     const uint64_t *table = (const uint64_t *)w.addr;
-    uint64_t count = w.size / sizeof *table, row = at->row, first, shard, left, rows;
+    uint64_t count = w.size / sizeof *table, row = at->row, first, shard, block, left, rows;
     if (WHERRY_LIKELY(size == BLOCKS_BYTES)) {
-        shard = at->block;
+        block = shard = at->block;
         if (WHERRY_UNLIKELY(shard == 0))
             return WHERRY_ERR_ARGUMENT;
         first = row - row % shard;
         left = at->left;
+        rows = at->rows_low | (uint64_t)at->rows_high << 32;
     } else {
-        wherry_rows_range_t mine;
+        wherry_rows_range_t range;
         if (size != sizeof *plain)
             return WHERRY_ERR_ARGUMENT;
-        int32_t self = wherry_self();
-        st = wherry_shard_rows(0, self, &mine);
+        self = wherry_self();
+        st = wherry_shard_rows(0, self, &range);
         if (st != WHERRY_OK)
             return st == WHERRY_ERR_UNSUPPORTED ? chase_anywhere(table, count, plain, self) : st;
-        first = mine.first;
-        shard = mine.count;
+        first = range.first;
+        shard = range.count;
         left = plain->left;
+        block = 0; /* looked up where the chase leaves */
     }
     if (count > shard)
         count = shard;
-    row = walk(table, first, count, row, &left);
-    if (!left) {
-        at->row = row;
-        return wherry_reply(&at->row, sizeof row);
-    }
-    if (WHERRY_LIKELY(size == BLOCKS_BYTES)) {
-        rows = at->rows_low | (uint64_t)at->rows_high << 32;
-        if (WHERRY_LIKELY(row < rows)) {
-            if (WHERRY_UNLIKELY(row - first < shard)) /* its window ends before its shard does */
-                return WHERRY_ERR_ARGUMENT;
+    for (;;) {
+        uint64_t last = row;
+        row = walk(table, first, count, row, &left);
+        if (!left)
+            break;
+        if (WHERRY_UNLIKELY(!block)) {
+            st = blocks(left, &block, &rows);
+            if (st != WHERRY_OK && (st != WHERRY_ERR_UNSUPPORTED || row >= rows))
+                return st == WHERRY_ERR_UNSUPPORTED ? astray(table, first, count, last, rows) : st;
+            if (st != WHERRY_OK) {
+                plain_t next = {row, left};
+                return row - first < shard ? WHERRY_ERR_ARGUMENT : chase_anywhere(table, count, &next, self);
+            }
+            at = &mine;
+            at->block = (uint32_t)block;
+            at->rows_low = (uint32_t)rows;
+            at->rows_high = (uint16_t)(rows >> 32);
+        }
+        if (WHERRY_UNLIKELY(row >= rows))
+            return astray(table, first, count, last, rows);
+        if (WHERRY_UNLIKELY(row - first < shard)) /* its window ends before its shard does */
+            return WHERRY_ERR_ARGUMENT;
+        uint64_t owner = row / block;
+        uint64_t begin = owner * block, there = rows - begin < block ? rows - begin : block;
+        st = follow((int32_t)owner, begin, there, &row, &left, &last);
+        if (WHERRY_LIKELY(st == WHERRY_ERR_FAR)) {
             at->row = row;
             at->left = (uint32_t)left;
-            return wherry_forward(0, (int32_t)(row / shard), at, BLOCKS_BYTES);
+            return wherry_forward(0, (int32_t)owner, at, BLOCKS_BYTES);
         }
-    } else {
-        if (row - first < shard)
-            return WHERRY_ERR_ARGUMENT;
-        st = depart(row, left, &rows);
-        if (row < rows)
+        if (st != WHERRY_OK)
             return st;
+        if (WHERRY_UNLIKELY(left && row >= rows))
+            return lost(last, row, rows);
     }
-    return astray(table, first, count, plain->row, rows);
+    plain->row = row;
+    return wherry_reply(&plain->row, sizeof row);
 }

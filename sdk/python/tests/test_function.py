@@ -35,6 +35,8 @@ def every_call(at, payload):
     line = wherry.record(LINE)
     line.n = len(payload) // len(seen)
     status = wherry.get(element, 0, local * 8, line) + wherry.put(element, 1, 0, total)
+    if wherry.get_near(element, 0, local * 8, line) == wherry.ERR_FAR:
+        return wherry.forward(element, payload)
     code, old = wherry.atomic(0, 1, 0, 1, 8, first, 0)
     wherry.log("at work")
     if wherry.remaining() < wherry.now() and wherry.row(0, count) > old + wherry.random():
@@ -48,7 +50,7 @@ class Made(unittest.TestCase):
     def test_every_call_for_every_processor(self):
         for target in wherry.TARGETS:
             code, used = every_call.bitcode(target)
-            self.assertEqual(used, sorted(["atomic", "elements", "fork", "forward", "get", "log", "now", "owner", "put", "random",
+            self.assertEqual(used, sorted(["atomic", "elements", "fork", "forward", "get", "get_near", "log", "now", "owner", "put", "random",
                                            "remaining", "reply", "reply_part", "row", "scratch", "self", "shard_rows", "window"]))
             module = llvm.parse_bitcode(code)
             self.assertEqual(module.triple, target + "-unknown-linux-gnu")

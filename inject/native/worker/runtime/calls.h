@@ -109,7 +109,7 @@ int32_t wherry_get(int32_t element, uint32_t window, uint64_t offset, void * dat
     return st;
 }
 
-int32_t wherry_put(int32_t element, uint32_t window, uint64_t offset, const void * data, uint32_t size)
+static int32_t call_get_near(int32_t element, uint32_t window, uint64_t offset, void * data, uint32_t size)
 {
     page.arg[0] = (u32)element;
     page.arg[1] = (u64)window;
@@ -117,6 +117,17 @@ int32_t wherry_put(int32_t element, uint32_t window, uint64_t offset, const void
     page.arg[3] = (u64)data;
     page.arg[4] = (u64)size;
     i32 st = ask(17);
+    return st;
+}
+
+int32_t wherry_put(int32_t element, uint32_t window, uint64_t offset, const void * data, uint32_t size)
+{
+    page.arg[0] = (u32)element;
+    page.arg[1] = (u64)window;
+    page.arg[2] = (u64)offset;
+    page.arg[3] = (u64)data;
+    page.arg[4] = (u64)size;
+    i32 st = ask(18);
     return st;
 }
 
@@ -130,7 +141,7 @@ int32_t wherry_atomic(int32_t element, uint32_t window, uint64_t offset, uint32_
     page.arg[5] = (u64)operand;
     page.arg[6] = (u64)compare;
     page.arg[7] = (u64)old;
-    i32 st = ask(18);
+    i32 st = ask(19);
     if (st >= 0)
         *old = page.result[0];
     return st;
@@ -140,17 +151,17 @@ void wherry_log(const char * text, uint32_t size)
 {
     page.arg[0] = (u64)text;
     page.arg[1] = (u64)size;
-    ask(19);
+    ask(20);
 }
 
 uint64_t wherry_remaining(void)
 {
-    ask(21);
+    ask(22);
     return (uint64_t)page.result[0];
 }
 
 uint64_t wherry_random(void)
 {
-    ask(22);
+    ask(23);
     return (uint64_t)page.result[0];
 }

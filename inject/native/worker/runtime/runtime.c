@@ -7,7 +7,7 @@
  * gain is bounded by what is mapped and by the system-call filter; the node checks all that it reads. */
 #include "sys.h"
 
-enum { OK = 0, ERR_ARGUMENT = -1, ERR_DONE = -8, ERR_NO_WINDOW = -11 };
+enum { OK = 0, ERR_ARGUMENT = -1, ERR_DONE = -8, ERR_NO_WINDOW = -11, ERR_FAR = -14 };
 enum { THEIRS = 0, OURS = 1 };                      /* turn */
 enum { DONE = 1, CALLS = 2, FAULT = 3, READY = 4, FAILED = 5 }; /* wants */
 enum { NO_MAIL = 0, MAIL_REPLY = 1, MAIL_FORWARD = 2, MAIL_BYTES = 64 };
@@ -23,7 +23,8 @@ struct context {
     u64 data, data_init, data_bytes; /* statics, what they begin as, and for how many bytes */
     u64 zero_bytes;                  /* of statics that begin as zeros, after them; 0: the node sees to it */
     u64 payload;
-    u32 windows, zero;
+    u32 windows;
+    u32 near; /* there may be elements whose windows get_near reads: written before the first run */
     struct window window[240];
     u64 ranges; /* elements whose rows are known, all or none: written before the first run */
     struct { u64 first, count; } range[4096];
@@ -51,6 +52,7 @@ struct page {
     u64 yield, frame;
 };
 _Static_assert(sizeof(struct window) == 24, "layout.go");
+_Static_assert(__builtin_offsetof(struct context, near) == 52, "layout.go");
 _Static_assert(__builtin_offsetof(struct context, ranges) == 5816, "layout.go");
 _Static_assert(__builtin_offsetof(struct page, arg) == 16, "layout.go");
 _Static_assert(__builtin_offsetof(struct page, mail) == 96, "layout.go");
@@ -180,6 +182,12 @@ i32 wherry_shard_rows_2(u32 dataset, i32 element, wherry_rows_range_t *range)
         return call_shard_rows_2(dataset, element, range);
     *range = (wherry_rows_range_t){c->range[element].first, c->range[element].count};
     return OK;
+}
+
+/* Nobody is asked where the answer is known: on the way of every hop that would cost a hand-over. */
+i32 wherry_get_near(i32 element, u32 window, u64 offset, void *data, u32 size)
+{
+    return page.context->near ? call_get_near(element, window, offset, data, size) : ERR_FAR;
 }
 
 u64 wherry_now(void)

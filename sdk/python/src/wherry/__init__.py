@@ -15,7 +15,7 @@ something only inside of one.
 """
 
 from .abi import STATUSES
-from .calls import (atomic, constants, derive, elements, fork, fork_as, forward, forward_as, get, log, now, owner, put,
+from .calls import (atomic, constants, derive, elements, fork, fork_as, forward, forward_as, get, get_near, log, now, owner, put,
                     random, record, remaining, reply, reply_part, row, scratch, self_index, shard_rows, window)
 from .compile import TARGETS, CompileError
 from .function import Function, function
@@ -26,5 +26,5 @@ for _name, _value in STATUSES.items():
 del _name, _value
 
 __all__ = ["CompileError", "Function", "TARGETS", "atomic", "constants", "derive", "dtype", "elements", "fork", "fork_as",
-           "forward", "forward_as", "function", "get", "log", "now", "owner", "put", "random", "record", "remaining", "reply",
+           "forward", "forward_as", "function", "get", "get_near", "log", "now", "owner", "put", "random", "record", "remaining", "reply",
            "reply_part", "row", "scratch", "self_index", "shard_rows", "window", *STATUSES]

@@ -23,6 +23,7 @@ CALLS = {
     "constants": ("int32_t", ("void *", "uint32_t", )),
     "assemble": ("int32_t", ("const void *", "uint32_t", )),
     "get": ("int32_t", ("int32_t", "uint32_t", "uint64_t", "void *", "uint32_t", )),
+    "get_near": ("int32_t", ("int32_t", "uint32_t", "uint64_t", "void *", "uint32_t", )),
     "put": ("int32_t", ("int32_t", "uint32_t", "uint64_t", "const void *", "uint32_t", )),
     "atomic": ("int32_t", ("int32_t", "uint32_t", "uint64_t", "uint32_t", "uint32_t", "uint64_t", "uint64_t", "uint64_t *", )),
     "log": ("void", ("const char *", "uint32_t", )),
@@ -47,6 +48,7 @@ STATUSES = {
     "ERR_NO_WINDOW": -11,
     "ERR_UNSUPPORTED": -12,
     "ERR_OUTCOME_UNKNOWN": -13,
+    "ERR_FAR": -14,
 }
 
 # What compilers call by themselves, and every element has.

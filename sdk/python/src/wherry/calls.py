@@ -292,6 +292,12 @@ def get(typingctx, element, window, offset, into):
 
 
 @intrinsic
+def get_near(typingctx, element, window, offset, into):
+    """get, if the window's memory is mapped at this element; else ERR_FAR, and nothing is done. A status."""
+    return _sender("get_near", _I, _U32, _U64)(_written(into))
+
+
+@intrinsic
 def atomic(typingctx, element, window, offset, op, width, operand, compare):
     """(status, old): an atomic operation on 4 or 8 bytes of a window; operations are numbered as in the ABI, from 1: add, swap,
     compare and swap, and, or, xor."""
