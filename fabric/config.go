@@ -10,7 +10,7 @@ import (
 type Policy uint8
 
 const (
-	// Balanced polls for 50 µs, or up to 200 where what it waits for comes soon after, then sleeps. The default.
+	// Balanced polls for a few tens of microseconds, then sleeps. The default.
 	Balanced Policy = iota
 	// Latency polls all the time: one core is spent for the fastest answer.
 	Latency

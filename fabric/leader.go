@@ -578,7 +578,7 @@ func (l *leader) lead(term uint64) (handed bool) {
 			if term, leads, _ = l.sleep(context.Background(), term, time.Duration(l.tick.Load()), nil); !leads {
 				return false
 			}
-			p.woke()
+			p.reset()
 		}
 	}
 	l.leave(term)

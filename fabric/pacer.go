@@ -26,9 +26,8 @@ type rhythm struct {
 	pollTime    int64         // how long one takes, in nanoseconds
 	hogged      time.Duration // how long nothing is yielded, as another thread computes here: until hoggedUntil
 	hoggedUntil int64
-	lone        bool          // the runtime has one processor, so goroutines run only where the leader steps aside
-	nextAside   int64         // when it steps aside in any case
-	patience    time.Duration // how long Balanced polls before it sleeps
+	lone        bool  // the runtime has one processor, so goroutines run only where the leader steps aside
+	nextAside   int64 // when it steps aside in any case
 }
 
 type pace int
@@ -60,25 +59,13 @@ const (
 	// asideEvery is how often goroutines get the processor of a leader that polls, where the runtime has others for them. With each Gosched
 	// the runtime wakes a thread for a processor that is idle, to look whether there is something to run: RATIONALE has what that costs.
 	asideEvery = time.Millisecond
-	// mostPatience is how long Balanced polls where what it slept for came soon: a sleep costs two wake-ups across processors, its own and that
-	// of the peer, who hears from it later and has fallen asleep meanwhile.
-	mostPatience = 200 * time.Microsecond
 )
 
 func (r *rhythm) init() {
-	r.yieldPolls, r.yieldTime, r.pollTime, r.patience = firstPolls, leastYieldTime, firstPollTime, Balanced.spin()
+	r.yieldPolls, r.yieldTime, r.pollTime = firstPolls, leastYieldTime, firstPollTime
 }
 
-// woke begins anew after a sleep, and learns from how long was waited in all, polling and asleep.
-func (p *pacer) woke() {
-	r := &p.l.rhythm
-	if waited := time.Duration(p.l.coarse.Load() - p.since); waited < mostPatience {
-		r.patience = min(2*r.patience, mostPatience)
-	} else {
-		r.patience = Balanced.spin()
-	}
-	*p = pacer{l: p.l}
-}
+func (p *pacer) reset() { *p = pacer{l: p.l} }
 
 func (p *pacer) after(handled int) pace {
 	p.count++
@@ -117,9 +104,6 @@ func (p *pacer) yield() pace {
 	start := l.el.now()
 	p.last, p.polls = start, 0
 	spin, foreign := l.el.cfg.Policy.spin(), false
-	if l.el.cfg.Policy == Balanced {
-		spin = l.patience
-	}
 	if start < l.hoggedUntil {
 		spin = min(spin, Balanced.spin()) // also where the policy is never to sleep: the answering thread may wait for this processor
 	} else {

@@ -26,7 +26,7 @@ func TestYieldBeforeSleep(t *testing.T) {
 	for range 50 {
 		l.rhythm.init()
 		idle("efficient", paceTick, paceSleep)
-		p.woke()
+		p.reset()
 	}
 	idle("efficient", paceTick)
 	if p.after(1); p.tired {
@@ -34,12 +34,12 @@ func TestYieldBeforeSleep(t *testing.T) {
 	}
 	idle("efficient, afterwards", paceTick, paceSleep)
 	el.cfg.Policy, step = Balanced, foreignTime+1
-	p.woke()
+	p.reset()
 	l.rhythm.init()
 	l.yieldPolls = 2
 	idle("balanced, where somebody else ran", paceOn, paceTick, paceSleep)
 	step = 300 * time.Nanosecond
-	p.woke()
+	p.reset()
 	l.rhythm.init()
 	yields := 0
 	for start := clock; p.after(0) != paceSleep; {
@@ -85,30 +85,6 @@ func TestInterruptedPoll(t *testing.T) {
 	}
 }
 
-// TestPatience: Balanced polls for longer where what it slept for came soon, up to a bound, and for as long as at first again after a sleep that was long.
-func TestPatience(t *testing.T) {
-	clock := int64(1)
-	el := &Element{now: func() int64 { clock += int64(100 * time.Nanosecond); return clock }}
-	l := &el.leader
-	l.el = el
-	l.rhythm.init()
-	for i, c := range []struct{ sleep, polled time.Duration }{
-		{20 * time.Microsecond, Balanced.spin()}, {20 * time.Microsecond, 2 * Balanced.spin()}, {time.Millisecond, mostPatience},
-		{mostPatience, Balanced.spin()}, {0, Balanced.spin()}, {0, 2 * Balanced.spin()}, {0, mostPatience}, {0, Balanced.spin()},
-	} {
-		p := pacer{l: l}
-		start := clock
-		for p.after(0) != paceSleep {
-		}
-		if polled := time.Duration(clock - start); polled < c.polled || polled > c.polled*3/2 {
-			t.Fatalf("wait %d: it polled for %v, want %v", i, polled, c.polled)
-		}
-		clock += int64(c.sleep)
-		l.coarse.Store(clock)
-		p.woke()
-	}
-}
-
 // TestHogged: where a yield gives the processor to somebody who keeps it, nothing is yielded for a while, longer each time that it is tried;
 // one yield that does not ends that.
 func TestHogged(t *testing.T) {
@@ -130,7 +106,7 @@ func TestHogged(t *testing.T) {
 	for range 100 {
 		if p.after(0) == paceSleep { // also by this policy: whoever answers may wait for the processor
 			slept++
-			p.woke()
+			p.reset()
 		}
 	}
 	if slept == 0 {

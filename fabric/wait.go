@@ -183,7 +183,7 @@ func (l *leader) leadFor(ctx context.Context, term uint64, limit *int64, cond fu
 			if !leads {
 				return errTermOver
 			}
-			p.woke()
+			p.reset()
 		}
 	}
 }
