@@ -90,7 +90,7 @@ func (h *host) Get(element, window uint32, offset uint64, dst []byte) abi.Status
 
 // GetNear is Get of memory that is mapped here.
 func (h *host) GetNear(element, window uint32, offset uint64, dst []byte) abi.Status {
-	if !h.shares(element) {
+	if h.far(element) {
 		return abi.ErrFar
 	}
 	local, remote, st := h.window("get_near", element, window, offset, len(dst), fabric.RightRead)
@@ -106,17 +106,25 @@ func (h *host) GetNear(element, window uint32, offset uint64, dst []byte) abi.St
 	return h.status("get_near", remote.Get(context.Background(), dst, offset)) // a copy, which waits for nobody
 }
 
-// shares reports whether an element's memory may be mapped here: it is this one, there is none of that number, or its endpoint hands memory over.
-func (h *host) shares(element uint32) bool {
+// far reports whether an element's memory cannot be mapped here, as its endpoint hands none over. It says no of this element, and of those that get has an
+// error for.
+func (h *host) far(element uint32) bool {
 	b := h.bound
 	if element = h.element(element); b.table == nil || element >= uint32(len(b.table.Shards)) || int(element) == b.self {
-		return true
+		return false
 	}
+	ep := h.endpointTo(element)
+	return ep != nil && !ep.Shared()
+}
+
+// endpointTo is the endpoint to an element of the table; nil: there is none.
+func (h *host) endpointTo(element uint32) *fabric.Endpoint {
 	h.rt.mu.Lock()
 	defer h.rt.mu.Unlock()
-	n, ok := h.rt.element(b.table.Shards[element].Incarnation)
-	ep := h.rt.endpoint(n)
-	return !ok || ep == nil || ep.Shared()
+	if n, ok := h.rt.element(h.bound.table.Shards[element].Incarnation); ok {
+		return h.rt.endpoint(n)
+	}
+	return nil
 }
 
 // Near reports whether there is another element whose memory may be mapped here.
@@ -125,7 +133,7 @@ func (h *host) Near() bool {
 		return false
 	}
 	for i := range h.bound.table.Shards {
-		if i != h.bound.self && h.shares(uint32(i)*uint32(h.workers)) {
+		if ep := h.endpointTo(uint32(i)); i != h.bound.self && ep != nil && ep.Shared() {
 			return true
 		}
 	}
