@@ -121,6 +121,17 @@ func (f *Function) reach() (incs []uint64) {
 	return incs
 }
 
+// Image is the image of an identity, without signatures, if the code cache has it; else nil. A caller that starts one function again and again finds it
+// here, and parses it once.
+func (rt *Runtime) Image(id image.ID) *image.Image {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if c := rt.store.codes[id]; c != nil {
+		return c.img.Unsigned()
+	}
+	return nil
+}
+
 // imageObject is the object of an image: the store's, or a new one.
 func (rt *Runtime) imageObject(img *image.Image) *object {
 	id := travel.ID(img.CopyID())

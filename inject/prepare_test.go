@@ -1,6 +1,8 @@
 package inject_test
 
 import (
+	"bytes"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"testing"
@@ -29,6 +31,28 @@ func TestPreparedByContent(t *testing.T) {
 			}
 			f.Close()
 		}
+	}
+}
+
+// TestImageIsFound: an image is found by its identity once a function of it was prepared, without the signatures of the copy that was.
+func TestImageIsFound(t *testing.T) {
+	_, nodes := mesh(t, 1, fabric.Balanced)
+	rt, plain := nodes[0].rt, xrdma.Echo()
+	if rt.Image(plain.ID()) != nil {
+		t.Fatal("an image is there that nobody prepared")
+	}
+	signed, err := plain.Sign(ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := rt.Prepare(signed, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	got := rt.Image(plain.ID())
+	if got == nil || got.CopyID() != plain.CopyID() || !bytes.Equal(got.Encode(), plain.Encode()) {
+		t.Errorf("found %v, not the image that was prepared", got)
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/image"
-	"github.com/wherry-fabric/wherry/inject/xrdma"
 	"github.com/wherry-fabric/wherry/schema"
 )
 
@@ -49,7 +48,7 @@ func (r *Request) resolve(ctx context.Context, rt *inject.Runtime) error {
 			sought[w] = nil
 		}
 	}
-	img, err := xrdma.Lookup("find")
+	img, err := readyImage(rt, "find")
 	if err != nil {
 		return err
 	}
@@ -153,7 +152,7 @@ func (a *Answer) AddNames(ctx context.Context, rt *inject.Runtime, t *cluster.Ta
 	if len(rows) == 0 {
 		return nil
 	}
-	img, err := xrdma.Lookup("names")
+	img, err := readyImage(rt, "names")
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/wherry-fabric/wherry/dataset/batch"
 	"github.com/wherry-fabric/wherry/dataset/part"
 	"github.com/wherry-fabric/wherry/inject"
-	"github.com/wherry-fabric/wherry/inject/xrdma"
 	"github.com/wherry-fabric/wherry/query"
 )
 
@@ -75,7 +74,7 @@ func find(ctx context.Context, rt *inject.Runtime, r Request, q query.Query) (*F
 	if err := fits(len(program)); err != nil {
 		return nil, err
 	}
-	if r.Image, err = xrdma.Lookup("query"); err != nil {
+	if r.Image, err = readyImage(rt, "query"); err != nil {
 		return nil, err
 	}
 	r.Payload, r.Options.Workers = program, uint8(p.Workers())

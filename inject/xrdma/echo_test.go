@@ -2,6 +2,7 @@ package xrdma
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -16,5 +17,18 @@ func TestEcho(t *testing.T) {
 		if err != nil || !slices.EqualFunc(parts, [][]byte{[]byte(payload)}, bytes.Equal) {
 			t.Errorf("%d bytes come back as %q, %v", len(payload), parts, err)
 		}
+	}
+}
+
+// TestID: a name's identity is that of the image that Lookup gives.
+func TestID(t *testing.T) {
+	for _, name := range List() {
+		id, err := ID(name)
+		if img, lerr := Lookup(name); err != nil || lerr != nil || img.ID() != id {
+			t.Errorf("%s: %v, %v, %v", name, id, err, lerr)
+		}
+	}
+	if _, err := ID("ecko"); !errors.Is(err, ErrUnknown) {
+		t.Errorf("an unknown name: %v", err)
 	}
 }

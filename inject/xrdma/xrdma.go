@@ -37,6 +37,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/wherry-fabric/wherry/inject/image"
@@ -68,9 +69,28 @@ func List() []string {
 func Lookup(name string) (*image.Image, error) {
 	b, err := files.ReadFile("wfn/" + name + ".wfn")
 	if err != nil {
-		return nil, fmt.Errorf("%w: %q; %s", ErrUnknown, name, schema.Suggest(name, List()))
+		return nil, unknown(name)
 	}
 	return image.Parse(b)
+}
+
+// ID is the identity of a ready function's image. It reads the image's header only.
+func ID(name string) (image.ID, error) {
+	f, err := files.Open("wfn/" + name + ".wfn")
+	if err != nil {
+		return image.ID{}, unknown(name)
+	}
+	defer f.Close()
+	var head [image.HeaderBytes]byte
+	if _, err := io.ReadFull(f, head[:]); err != nil {
+		return image.ID{}, err
+	}
+	h, err := image.ParseHeader(head[:])
+	return h.ID, err
+}
+
+func unknown(name string) error {
+	return fmt.Errorf("%w: %q; %s", ErrUnknown, name, schema.Suggest(name, List()))
 }
 
 // Source is the C code of a ready function that has a file of its own.
