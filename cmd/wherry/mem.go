@@ -370,6 +370,11 @@ func (a *app) memLoad(cmd *cobra.Command, name string, files []string, f *loadFl
 				return err
 			}
 			defer spool.Close()
+			if spec.Options.Format != dataset.RawFile { // a raw record may begin with any bytes
+				if err := spool.Unpack(); err != nil {
+					return err
+				}
+			}
 			spec.Input = spool
 		}
 		report, err := a.load(ctx, c, spec)
