@@ -178,9 +178,10 @@ const DefaultSpoolBytes = 64 << 30
 
 // Spool is an Input that was copied from a reader to a file without a name.
 type Spool struct {
-	name string
-	file *os.File
-	size int64
+	name   string
+	file   *os.File
+	size   int64
+	packed compression
 }
 
 // NewSpool copies r (a pipe, standard input) to a file in dir ("" is the
@@ -238,11 +239,28 @@ func (s *Spool) Name() string { return s.name }
 // Size is its length.
 func (s *Spool) Size() int64 { return s.size }
 
-func (s *Spool) plainSize() (int64, bool) { return s.size, true }
+func (s *Spool) plainSize() (int64, bool) { return s.size, s.packed == "" }
+
+// Unpack has readings decompress what begins as gzip or zstd does: a pipe has no name that says so. No file of a format but raw begins like that.
+func (s *Spool) Unpack() error {
+	var begin [4]byte
+	n, err := s.file.ReadAt(begin[:], 0)
+	if err != nil && err != io.EOF {
+		return fmt.Errorf("dataset: spool: %w", err)
+	}
+	s.packed = compressionIn(begin[:n])
+	return nil
+}
 
 // Open starts at the beginning.
 func (s *Spool) Open() (Stream, error) {
-	return &stream{raw: io.NewSectionReader(s.file, 0, s.size), close: func() error { return nil }}, nil
+	st := &stream{raw: io.NewSectionReader(s.file, 0, s.size), close: func() error { return nil }}
+	if s.packed != "" {
+		if err := st.unpack(s.packed); err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrInput, s.name, err)
+		}
+	}
+	return st, nil
 }
 
 // Close frees the disk. No stream may be in use.

@@ -66,7 +66,7 @@ func (f parquetFormat) start(in Input) (r *parquetReader, err error) {
 	}
 	file, err := parquet.OpenFile(at, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: it is no Parquet file, or is cut off: %w", ErrInput, in.Name(), err)
+		return nil, fmt.Errorf("%w: %s: it is no Parquet file, or is cut off: copy or write the file again: %w", ErrInput, in.Name(), err)
 	}
 	r = &parquetReader{name: in.Name(), stream: s, at: at, file: file, most: uint64(f.o.MemoryBytes) / 2, chunkRows: part.ChunkRows, progress: func(done int64) { f.o.Progress(PhaseFill, done, size) }, size: size}
 	if err := r.columns(); err != nil {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
 	"pgregory.net/rapid"
 
 	"github.com/wherry-fabric/wherry/cluster"
@@ -373,6 +374,45 @@ func TestPipes(t *testing.T) {
 	}
 	if _, err := f.Open(); !errors.Is(err, ErrInput) {
 		t.Error(err)
+	}
+}
+
+// What was compressed and comes by a pipe, which has no name to say so, is unpacked as a file of such a name is.
+func TestSpoolCompressed(t *testing.T) {
+	text := strings.Repeat("a,1\n", 1000)
+	var gz, zst bytes.Buffer
+	z := gzip.NewWriter(&gz)
+	z.Write([]byte(text))
+	z.Close()
+	e, err := zstd.NewWriter(&zst)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Write([]byte(text))
+	e.Close()
+	for want, packed := range map[string][]string{text: {gz.String(), zst.String(), text}, "a,1": {"a,1"}, "": {""}} {
+		for _, packed := range packed {
+			s, err := NewSpool(context.Background(), "stdin", strings.NewReader(packed), t.TempDir(), 0, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if err := s.Unpack(); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				r, err := s.Open()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got, err := io.ReadAll(r); err != nil || string(got) != want || r.Done() != int64(len(packed)) {
+					t.Errorf("%.8q: %d bytes of %d are read, %d of the input, %v", packed, len(got), len(want), r.Done(), err)
+				}
+				if err := r.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
 	}
 }
 

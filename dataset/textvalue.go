@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"bytes"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -287,6 +288,17 @@ func putDuration(t column.Type) textPutter {
 	}
 }
 
+// widerDecimal says which type takes a number that does not fit a decimal.
+func widerDecimal(text []byte, t column.Type) string {
+	whole, behind, _ := bytes.Cut(bytes.TrimLeft(text, "+-0"), []byte("."))
+	scale := max(t.Scale, len(bytes.TrimRight(behind, "0")))
+	digits := max(t.Precision-t.Scale, len(whole)) + scale
+	if digits > column.MaxPrecision {
+		return "no decimal128 has as many digits: f64 takes it, rounded, and utf8 as it is"
+	}
+	return fmt.Sprintf("decimal128(%d, %d) takes it", digits, scale)
+}
+
 // readDecimal reads an exact decimal, as the 16 bytes of a decimal128.
 func readDecimal(text []byte, t column.Type) (out [16]byte, err error) {
 	hi, lo := uint64(0), uint64(0)
@@ -313,7 +325,7 @@ func readDecimal(text []byte, t column.Type) (out [16]byte, err error) {
 			seen = true
 			if point == t.Scale {
 				if c != '0' {
-					return out, fmt.Errorf("%s has more than %d digits behind the point: %v would lose them", clipped(text), t.Scale, t)
+					return out, fmt.Errorf("%s has more than %d digits behind the point: %v would lose them; %s", clipped(text), t.Scale, t, widerDecimal(text, t))
 				}
 				continue
 			}
@@ -332,7 +344,7 @@ func readDecimal(text []byte, t column.Type) (out [16]byte, err error) {
 		push(0)
 	}
 	if count > t.Precision {
-		return out, fmt.Errorf("%s does not fit %v: it has more than %d digits before the point", clipped(text), t, t.Precision-t.Scale)
+		return out, fmt.Errorf("%s does not fit %v: it has more than %d digits before the point; %s", clipped(text), t, t.Precision-t.Scale, widerDecimal(text, t))
 	}
 	if negative {
 		var borrow uint64

@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -31,6 +32,17 @@ func compressionOf(name string) (compression, string) {
 		}
 	}
 	return "", name
+}
+
+// compressionIn tells it by a file's first bytes.
+func compressionIn(begin []byte) compression {
+	switch {
+	case bytes.HasPrefix(begin, []byte{0x1f, 0x8b, 8}): // RFC 1952, deflate
+		return gzipped
+	case bytes.HasPrefix(begin, []byte{0x28, 0xb5, 0x2f, 0xfd}): // RFC 8878
+		return zstandard
+	}
+	return ""
 }
 
 // unpack has s read what its file has compressed. Both kinds are unpacked piece by piece, as it is read: however much a file stands for, it

@@ -203,7 +203,7 @@ func (r *Request) checkKind() error {
 	reads := m.ReadsColumns()
 	switch columns := r.Table != nil && r.Table.Kind == cluster.Columns; {
 	case columns && !reads && (m.Rows != nil || len(m.Windows) > 0) && m.Name != "query":
-		return fmt.Errorf("%w: %s reads rows of C structs or graphs; %s holds columns: ask it with wherry query, write the function with wherry_columns.h (sdk/README.md), or, if no row has text, load the rows with --packed", ErrRequest, m.Name, r.Table.Name)
+		return fmt.Errorf("%w: %s reads rows of C structs or graphs; %s holds columns: ask it with wherry query, write the function with wherry_columns.h (sdk/README.md), or, if no row has text, load the rows as such, from csv, ndjson or raw: --packed, or a --schema with one field", ErrRequest, m.Name, r.Table.Name)
 	case reads && r.Table == nil:
 		return fmt.Errorf("%w: %s reads columns, and a node alone has no data: run it on a dataset (--on NAME)", ErrRequest, m.Name)
 	case reads && !columns:
@@ -431,10 +431,10 @@ func CheckFormat(img *image.Image, format schema.Format) error {
 	return nil
 }
 
-// Write writes the answer in a format; see CheckFormat.
+// Write writes the answer in a format, one of schema's or of batch's; see CheckFormat.
 func (a *Answer) Write(w io.Writer, format schema.Format) error {
 	if a.Found != nil && format == schema.FormatRaw {
-		return fmt.Errorf("%w: columns have no raw bytes: use csv, json, ndjson or table", ErrRequest)
+		return fmt.Errorf("%w: columns have no raw bytes: use arrow, parquet, csv, json, ndjson or table", ErrRequest)
 	}
 	if a.Found != nil {
 		return a.Found.Write(w, batch.Format(format))
@@ -450,6 +450,9 @@ func (a *Answer) Write(w io.Writer, format schema.Format) error {
 			err = fmt.Errorf("%w: raw bytes have no columns to write as %s", ErrRequest, format)
 		}
 		return err
+	}
+	if f := batch.Format(format); f == batch.Arrow || f == batch.Parquet {
+		return a.writeBatches(w, f)
 	}
 	sw, err := schema.NewWriter(w, format, a.Schema)
 	if err != nil {

@@ -194,16 +194,29 @@ func (f *Found) Write(w io.Writer, format batch.Format) error {
 	if err != nil {
 		return err
 	}
+	f.cuts(func(cut []arrow.Array, rows int) bool {
+		err = out.Write(cut, rows)
+		for _, a := range cut {
+			a.Release()
+		}
+		return err == nil
+	})
+	if err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+// cuts gives the rows out, part.ChunkRows at a time.
+func (f *Found) cuts(give func(cut []arrow.Array, rows int) bool) {
 	for first := 0; first < f.Rows; first += part.ChunkRows {
 		end := min(first+part.ChunkRows, f.Rows)
 		cut := make([]arrow.Array, len(f.Arrays))
 		for i, a := range f.Arrays {
 			cut[i] = array.NewSlice(a, int64(first), int64(end))
-			defer cut[i].Release()
 		}
-		if err := out.Write(cut, end-first); err != nil {
-			return err
+		if !give(cut, end-first) {
+			return
 		}
 	}
-	return out.Close()
 }

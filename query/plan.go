@@ -188,7 +188,8 @@ func (p *Plan) named(item string) (output, error) {
 
 // aggregate reads NAME=FUNCTION(EXPRESSION).
 func (p *Plan) aggregate(item string) (output, error) {
-	name, text := cut(strings.TrimSpace(item))
+	item = strings.TrimSpace(item)
+	name, text := cut(item)
 	text = strings.TrimSpace(text)
 	fn, arg, ok := strings.Cut(text, "(")
 	fn = strings.TrimSpace(fn)
@@ -197,7 +198,7 @@ func (p *Plan) aggregate(item string) (output, error) {
 	}
 	a, ok := aggregates[fn]
 	if !ok {
-		return output{}, fmt.Errorf("%w: there is no aggregate %.40q; %s", ErrQuery, fn, schema.Suggest(fn, aggregateNames))
+		return output{}, fmt.Errorf("%w: %.80q: at %d: there is no aggregate %.40q; %s", ErrQuery, item, len(item)-len(text)+1, fn, schema.Suggest(fn, aggregateNames))
 	}
 	o := output{name: name, text: text, fn: a.fn, read: a.read}
 	if name == "" {

@@ -127,8 +127,9 @@ func TestBadAnswers(t *testing.T) {
 
 func TestBadQueries(t *testing.T) {
 	for want, q := range map[string]Query{
-		"--select names columns of rows":       {Select: []string{"n"}, Group: []string{"n"}},
-		"is no aggregate":                      {Agg: []string{"n"}},
+		"--select names columns of rows": {Select: []string{"n"}, Group: []string{"n"}},
+		"is no aggregate":                {Agg: []string{"n"}},
+		`"n = cuont()": at 5: there is no aggregate "cuont"; did you mean "count"`: {Agg: []string{"m=count()", " n = cuont() "}},
 		`did you mean "count"?`:                {Agg: []string{"coun()"}},
 		"takes a column and a number from 0":   {Agg: []string{"quantile(n, 2)"}},
 		"quantile(x) takes a column and":       {Agg: []string{"quantile(x)"}},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/client"
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/dataset/batch"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/forms"
 	"github.com/wherry-fabric/wherry/inject/image"
@@ -274,7 +275,7 @@ func (f *runFlags) addCall(cmd *cobra.Command) {
 	p.StringArrayVar(&f.args, "arg", nil, "a parameter, name=value; may be repeated")
 	p.StringVar(&f.in, "in", "", fmt.Sprintf("file with the payload, at most %d bytes, - for standard input, instead of --arg", travel.MaxDataBytes))
 	p.StringVar(&f.out, "out", "-", "file for the answer, - for standard output")
-	p.StringVar(&f.format, "format", "", "csv, json, ndjson, table or raw (default: table on a terminal, otherwise csv; raw for a function that returns plain bytes)")
+	p.StringVar(&f.format, "format", "", "arrow, parquet, csv, json, ndjson, table or raw (default: table on a terminal, otherwise csv; raw for a function that returns plain bytes)")
 	p.StringVar(&f.form, "form", forms.Auto.String(), "the form of code that runs, everywhere: auto (as each node finds best), wasm, bitcode or elf")
 	p.Uint16Var(&f.hops, "hops", 0, fmt.Sprintf("how often one branch may move to another node, 1 to %d; %d is without bound (default %d; without bound if the function keeps scratch)", travel.MaxHops-1, travel.MaxHops, travel.DefaultHops))
 	p.Uint8Var(&f.workers, "workers", 1, fmt.Sprintf("how many workers of each node share its part, 1 to %d, if the function starts by chunk, or is a query as count is; a node lets as many work at once as it has cores, or its limit workers says", travel.MaxWorkers))
@@ -415,9 +416,11 @@ func (f *runFlags) inputs(function string) (files []string) {
 func (a *app) runFormat(img *image.Image, f *runFlags) (schema.Format, error) {
 	switch {
 	case f.format != "":
-		format, err := schema.ParseFormat(f.format)
-		if err != nil {
-			return "", usageError{err}
+		format := schema.Format(f.format)
+		if b := batch.Format(f.format); b != batch.Arrow && b != batch.Parquet {
+			if _, err := schema.ParseFormat(f.format); err != nil {
+				return "", usagef("there is no format %q; there are arrow, csv, json, ndjson, parquet, raw and table", f.format)
+			}
 		}
 		return format, invoke.CheckFormat(img, format)
 	case a.json:

@@ -207,7 +207,7 @@ func (a *app) testLoad(ctx context.Context, cmd *cobra.Command, f *testFlags, im
 		return nil, err
 	}
 	if f.data == "-" {
-		if spec.Input, err = a.spool(ctx); err != nil {
+		if spec.Input, err = a.spool(ctx, spec.Options.Format); err != nil {
 			return nil, err
 		}
 	}

@@ -305,12 +305,16 @@ func openAll(name string) ([]dataset.Input, error) {
 }
 
 // spool keeps standard input, which a load reads more than once.
-func (a *app) spool(ctx context.Context) (*dataset.Spool, error) {
+func (a *app) spool(ctx context.Context, format dataset.Format) (*dataset.Spool, error) {
 	var read atomic.Int64
 	b := a.spinner(func(time.Duration) string { return fmt.Sprintf("standard input: %v", node.Bytes(read.Load())) })
 	defer b.end()
 	return abandon(ctx, func() (*dataset.Spool, error) {
-		return dataset.NewSpool(ctx, "standard input", a.in, "", dataset.DefaultSpoolBytes, func(_ dataset.Phase, done, _ int64) { read.Store(done) })
+		s, err := dataset.NewSpool(ctx, "standard input", a.in, "", dataset.DefaultSpoolBytes, func(_ dataset.Phase, done, _ int64) { read.Store(done) })
+		if err == nil && format != dataset.RawFile { // a raw record may begin with any bytes
+			err = s.Unpack()
+		}
+		return s, err
 	})
 }
 
@@ -365,7 +369,7 @@ func (a *app) memLoad(cmd *cobra.Command, name string, files []string, f *loadFl
 	return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
 		start := time.Now()
 		if len(files) == 1 && files[0] == "-" {
-			spool, err := a.spool(ctx)
+			spool, err := a.spool(ctx, spec.Options.Format)
 			if err != nil {
 				return err
 			}

@@ -187,4 +187,68 @@ WHERRY_INLINE const char *wherry_cell_text(const wherry_cells_t *c, uint32_t i, 
     return (const char *)c->text + c->offset[i];
 }
 
+/* The structs of Arrow's C Data Interface, for code that takes them, such as
+ * nanoarrow: https://arrow.apache.org/docs/format/CDataInterface.html. */
+#ifndef ARROW_C_DATA_INTERFACE
+#define ARROW_C_DATA_INTERFACE
+
+#define ARROW_FLAG_DICTIONARY_ORDERED 1
+#define ARROW_FLAG_NULLABLE 2
+#define ARROW_FLAG_MAP_KEYS_SORTED 4
+
+struct ArrowSchema {
+    const char *format, *name, *metadata;
+    int64_t flags, n_children;
+    struct ArrowSchema **children, *dictionary;
+    void (*release)(struct ArrowSchema *);
+    void *private_data;
+};
+
+struct ArrowArray {
+    int64_t length, null_count, offset, n_buffers, n_children;
+    const void **buffers;
+    struct ArrowArray **children, *dictionary;
+    void (*release)(struct ArrowArray *);
+    void *private_data;
+};
+
+#endif
+
+/* A column's values in a chunk as an Arrow array. Its members point into each
+ * other: it is not to be copied. */
+typedef struct {
+    struct ArrowArray array, words; /* words: the dictionary, if there is one */
+    const void *buffers[3], *word_buffers[3];
+} wherry_batch_t;
+
+WHERRY_HELPER void wherry_batch_release(struct ArrowArray *array)
+{
+    if (array->dictionary)
+        array->dictionary->release = NULL;
+    array->release = NULL; /* nothing was allocated */
+}
+
+/* Writes a column's values in a chunk as an Arrow array, which shows them where
+ * they lie for as long as the chunk does: numbers, dates and times, bool (bits),
+ * bytesN and decimals (fixed width), text and bytes with 32-bit offsets, or with
+ * a dictionary of such. Status as of wherry_cells. */
+WHERRY_HELPER int32_t wherry_batch(const wherry_chunk_t *c, wherry_column_t column, wherry_batch_t *out)
+{
+    wherry_cells_t cells;
+    WHERRY_TRY(wherry_cells(c, column, &cells));
+    *out = (wherry_batch_t){.buffers = {cells.validity, cells.values, cells.text}};
+    out->array = (struct ArrowArray){
+        .length = c->rows, .null_count = (int64_t)wherry_directory_u64(c->entry + 16 + 56 * (uint64_t)column.offset + 24),
+        .n_buffers = cells.type == WHERRY_TYPE_STR && !cells.word ? 3 : 2, .buffers = out->buffers, .release = wherry_batch_release};
+    if (cells.word) {
+        out->word_buffers[1] = cells.offset;
+        out->word_buffers[2] = cells.text;
+        out->words = (struct ArrowArray){
+            .length = (int64_t)wherry_directory_u64(c->directory + 32 + 32 * (uint64_t)column.offset + 8),
+            .n_buffers = 3, .buffers = out->word_buffers, .release = wherry_batch_release};
+        out->array.dictionary = &out->words;
+    }
+    return WHERRY_OK;
+}
+
 #endif

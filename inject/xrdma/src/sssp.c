@@ -2,11 +2,19 @@
  * edges have weights that are not negative.
  *
  * Started on every element.  In a round each element goes through those of its
- * own vertices that came nearer, the nearest first (Dijkstra's algorithm), until
- * none is left; then it sends vertices of other elements that came nearer to
- * their owners, each once, as rounds.h says.  A round in which nobody had one to
- * send is the last: then each element replies with rows {vertex, distance}.  So
- * the cost is in how often a shortest path changes elements, not in its edges.
+ * own vertices that came nearer, the nearest first (Dijkstra's algorithm); then
+ * it sends vertices of other elements that came nearer to their owners, each
+ * once, as rounds.h says.  A round in which nobody had one to send, or one left
+ * to go through, is the last: then each element replies with rows {vertex,
+ * distance}.
+ *
+ * A vertex is gone through again if it comes nearer still by way of another
+ * element.  Where most edges lead to other elements that would be most vertices,
+ * dozens of times each, and all that follow them.  So an element goes through a
+ * number of vertices in a round, its quota (rho-stepping: Dong et al., SPAA
+ * 2021).  The quota doubles while few come again, and is halved when many do:
+ * where shortest paths mostly stay in an element it soon is as good as none, and
+ * the cost is in how often a path changes elements, not in its edges.
  *
  * Distances only become less, so it does not matter in which round a message is
  * taken: one of the round after this one may come early.
@@ -20,6 +28,10 @@
 #define FORWARD_WEIGHTS 6u /* windows: f64 beside each target */
 #define NONE UINT32_MAX
 
+#define QUOTA_FIRST 1024u
+#define QUOTA_LEAST 64u
+#define QUOTA_MOST (1u << 30)
+
 typedef struct {
     uint32_t from, direction;
     double max_distance; /* 0: any */
@@ -30,23 +42,27 @@ typedef struct {
     params_t params;
     uint32_t round;
     uint32_t messages; /* in the last one of a round's step, how many they were; else 0 */
-    uint32_t flags;    /* last: NEARER, by somebody of whom the sender has heard */
+    uint32_t flags;    /* last: NEARER, of anybody of whom the sender has heard */
     uint32_t step;     /* of the round */
     uint32_t count;    /* entries that follow */
     uint32_t from;     /* who sends it */
 } message_t;
-#define NEARER 1u
+#define NEARER 1u /* a vertex, or one is left to go through */
 #define ENTRY_WORDS 3u /* vertex, distance: low, high */
 
 #define BATCH_MOST 32768u
 #define BATCH_LEAST 1024u
 #define BATCHES_BYTES (4u << 20)
 
+#define GONE UINT32_MAX
+
 /* Kept in scratch between runs. */
 typedef struct {
     uint32_t started, finished;
     uint32_t round; /* whose messages are awaited */
     uint32_t step;
+    uint32_t quota;   /* vertices to go through in a round */
+    uint32_t again;   /* how many came into the heap again since the last round */
     uint64_t waiting; /* entries of the heap */
     rounds_tally_t tally[ROUNDS_STEPS][2]; /* by step, and parity of the round */
 } state_t;
@@ -60,7 +76,7 @@ typedef struct {
     state_t *state;
     uint64_t *near;     /* distance per row here */
     uint32_t *heap;     /* rows that came nearer, as a heap by distance, */
-    uint32_t *place;    /* and where in it each row is, plus 1 */
+    uint32_t *place;    /* and where in it each row is, plus 1; GONE if it was there before */
     uint64_t *told;     /* distance per vertex of the graph that owners were told, or are to be */
     uint64_t *pending;  /* a bit per vertex that they are to be told */
     uint64_t words;     /* of pending */
@@ -165,7 +181,7 @@ static uint32_t take(search_t *s)
 {
     uint64_t n = --s->state->waiting, at = 0;
     uint32_t top = s->heap[0], row = s->heap[n];
-    s->place[top] = 0;
+    s->place[top] = GONE;
     if (n == 0)
         return top;
     for (uint64_t child; (child = 2 * at + 1) < n; at = child) {
@@ -185,7 +201,9 @@ static void nearer(search_t *s, uint64_t local, uint64_t key)
     if (s->near[local] && s->near[local] <= key)
         return;
     s->near[local] = key;
-    rise(s, s->place[local] ? s->place[local] - 1 : s->state->waiting++, (uint32_t)local);
+    uint32_t place = s->place[local];
+    s->state->again += place == GONE;
+    rise(s, place && place != GONE ? place - 1 : s->state->waiting++, (uint32_t)local);
 }
 
 /* Takes a distance of any vertex. */
@@ -269,11 +287,22 @@ static int32_t send_step(search_t *s, uint32_t step, uint32_t flags)
     return WHERRY_OK;
 }
 
-/* Goes through this shard's vertices that came nearer, and sends what came nearer elsewhere. */
+/* Settles the next round's quota, after one in which so many vertices were gone through. */
+static void settle_quota(state_t *st, uint32_t through)
+{
+    if (st->again > through / 4)
+        st->quota = st->quota / 2 < QUOTA_LEAST ? QUOTA_LEAST : st->quota / 2;
+    else if (through == st->quota && st->again <= through / 8 && st->quota < QUOTA_MOST)
+        st->quota *= 2;
+    st->again = 0;
+}
+
+/* Goes through the nearest of this shard's vertices that came nearer, and sends what came nearer elsewhere. */
 static int32_t expand(search_t *s)
 {
     double most = s->params.max_distance;
-    while (s->state->waiting) {
+    uint32_t through = 0;
+    for (; s->state->waiting && through < s->state->quota; through++) {
         uint32_t local = take(s);
         double d = distance_of(s->near[local]);
         const uint32_t *t, *end;
@@ -286,7 +315,8 @@ static int32_t expand(search_t *s)
                 WHERRY_TRY(meet(s, *t, key_of(d + *w)));
         }
     }
-    return send_step(s, 0, 0);
+    settle_quota(s->state, through);
+    return send_step(s, 0, s->state->waiting ? NEARER : 0);
 }
 
 /* Replies with the vertices here that were met. */
@@ -355,6 +385,7 @@ WHERRY_ENTRY(payload, size)
     if (fresh) { /* the first run of this invocation here: round 0 */
         uint64_t local;
         s.state->started = 1;
+        s.state->quota = QUOTA_FIRST;
         if (shards_here(&s.shards, s.params.from, &local))
             nearer(&s, local, key_of(0));
         WHERRY_TRY(expand(&s));
