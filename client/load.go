@@ -25,6 +25,8 @@ const (
 	loadTime = 24 * time.Hour
 	// cleanupTime bounds each step of what follows a load: undoing one that failed, dropping what was replaced.
 	cleanupTime = 10 * time.Second
+	// overTime is how long a load that failed is given up at the nodes after its deadline: far above what an answer takes.
+	overTime = time.Second / 2
 )
 
 // Source is a file that lies at a node, below one of its data roots.

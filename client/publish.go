@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
@@ -44,6 +45,17 @@ func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 }
 
+// shortly is afterwards of what the nodes do by themselves in the end: it does not take long beyond the load's deadline.
+func shortly(ctx context.Context) (context.Context, context.CancelFunc) {
+	late, cancel := afterwards(ctx)
+	until, ok := ctx.Deadline()
+	if !ok {
+		return late, cancel
+	}
+	late, end := context.WithDeadline(late, time.Now().Add(max(time.Until(until), 0)+overTime))
+	return late, func() { end(); cancel() }
+}
+
 // retract removes what was published where others could not.
 func (l *loading) retract(ctx context.Context) {
 	ctx, cancel := afterwards(ctx)
@@ -82,7 +94,7 @@ func (l *loading) dropOld(ctx context.Context) {
 
 // undo gives the load up at all nodes; those that are lost do so by themselves.
 func (l *loading) undo(ctx context.Context) {
-	ctx, cancel := afterwards(ctx)
+	ctx, cancel := shortly(ctx)
 	defer cancel()
 	l.each(func(t *target) error {
 		if t.begun == nil || t.ep.Err() != nil {

@@ -309,3 +309,36 @@ func TestLoadWithoutANode(t *testing.T) {
 		})
 	}
 }
+
+// TestLoadKeepsItsDeadline: a load ends within a second of its deadline, also where a node that takes part stands still: giving it up there is not waited for.
+func TestLoadKeepsItsDeadline(t *testing.T) {
+	t.Parallel() // it waits for a node that is silent
+	const limit = 2 * time.Second
+	f := newFarm(t, "tcp", "n1", "n2")
+	c := f.connect(t)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	until, _ := ctx.Deadline()
+	frozen := false
+	spec := LoadSpec{Name: "x", Input: dataset.NewText("p.csv", []byte(peopleHeader+people(1000))), Options: csvOptions(t, dataset.Spread{})}
+	_, err := c.Load(ctx, spec, func(p LoadProgress) {
+		if p.Phase == PhaseCommit && !frozen {
+			frozen = true
+			f.freeze(t, "n2")
+		}
+	})
+	late := time.Since(until)
+	if !frozen || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "n2") {
+		t.Errorf("the load ended with %v", err)
+	}
+	if late > time.Second {
+		t.Errorf("it ended %v after its deadline", late)
+	}
+	if err := f.procs["n2"].Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	spec.Options = csvOptions(t, dataset.Spread{})
+	if _, err := c.Load(t.Context(), spec, nil); err != nil {
+		t.Errorf("the next load of that name: %v", err)
+	}
+}

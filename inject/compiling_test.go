@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -123,5 +125,94 @@ func TestCompilingWasmHoldsNothing(t *testing.T) {
 	}
 	if s := e.Stats(); s.Elsewhere != 1 {
 		t.Errorf("after three runs %d functions were compiled in a process", s.Elsewhere)
+	}
+}
+
+// children are this process's that compile wasm.
+func children(t *testing.T) (pids []int) {
+	t.Helper()
+	tasks, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		text, _ := os.ReadFile(task) // the thread may have ended
+		for _, child := range strings.Fields(string(text)) {
+			line, _ := os.ReadFile("/proc/" + child + "/cmdline")
+			if pid, err := strconv.Atoi(child); err == nil && bytes.Contains(line, []byte(compilerMark)) {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+// TestCompilingWasmStops: a compiler that is at something endless ends when its sender leaves, and at the deadline, which is kept to a second; nobody else waits longer
+// for a function of their own.
+func TestCompilingWasmStops(t *testing.T) {
+	for _, c := range []struct {
+		how   string
+		time  time.Duration // that the sender leaves
+		leave bool          // the sender's connections end
+	}{{"the sender leaves", patience, true}, {"the deadline", 300 * time.Millisecond, false}} {
+		t.Run(c.how, func(t *testing.T) {
+			e, err := wasm.New(wasm.Config{Compiler: []string{"/proc/self/exe", compilerMark, "/dev/null"}, CompileTime: time.Hour})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { e.Close() })
+			node := newMember(t, "n0", true, fabric.Balanced, func(c *inject.Config) { c.Engines = []abi.Engine{wasm.Runner{Engine: e}} })
+			honest := connect(t, []*member{node}, fabric.Balanced)
+			hostile := connect(t, []*member{node}, fabric.Balanced)
+			start := func(m *member, name string, blocks int, limit time.Duration) *inject.Future {
+				f, err := m.rt.Prepare(branching(t, name, blocks), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				t.Cleanup(cancel)
+				fut, err := f.Start(ctx, []inject.Root{{To: m.eps["n0"]}}, inject.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return fut
+			}
+			if _, err := start(honest, "first", 2600, patience).Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			at := children(t)
+			if len(at) != 1 {
+				t.Fatalf("there are the compilers %v", at)
+			}
+			if err := unix.Kill(at[0], unix.SIGSTOP); err != nil { // what it is asked for next it never ends
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { unix.Kill(at[0], unix.SIGCONT) })
+			endless := start(hostile, "endless", 2700, c.time)
+			from := time.Now()
+			eventually(t, func() string {
+				if z := node.rt.Stats().Sizes; z.Unready == 0 {
+					return fmt.Sprintf("%+v: the run is not there", z)
+				}
+				return ""
+			})
+			waits := start(honest, "waits", 2601, patience)
+			if c.leave {
+				from = time.Now()
+				hostile.el.Close()
+			} else if _, err := endless.Wait(t.Context()); err == nil || time.Since(from) > c.time+time.Second {
+				t.Errorf("after %v, of %v: %v", time.Since(from), c.time, err)
+			}
+			if _, err := waits.Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
+			t.Logf("another one's function had run after %v", time.Since(from))
+			if now := children(t); len(now) != 1 || now[0] == at[0] {
+				t.Errorf("the compilers are %v, and the one that never ends is %v", now, at)
+			}
+			if s := e.Stats(); s.Elsewhere != 2 {
+				t.Errorf("%d functions were compiled", s.Elsewhere)
+			}
+		})
 	}
 }

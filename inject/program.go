@@ -214,9 +214,31 @@ func (rt *Runtime) madeRoom(principal string, err error) bool {
 	if !errors.Is(err, abi.ErrEngineBusy) {
 		return false
 	}
+	only := errors.Is(err, abi.ErrShareBusy)
 	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	return rt.store.spare(principal, errors.Is(err, abi.ErrShareBusy))
+	made := rt.store.spare(principal, only)
+	mayGo := func(image travel.ID) bool {
+		payer, ok := rt.store.payer(image)
+		return ok && (payer == principal || !only && rt.left(payer))
+	}
+	for !made && rt.core.LetGo(mayGo) { // what ran a moment ago: of who asks, and of who has left
+		made = rt.store.spare(principal, only)
+	}
+	for rt.tidy() { // else what gave way takes its room until somebody has the time
+		rt.mu.Lock()
+	}
+	rt.mu.Unlock()
+	return made
+}
+
+// left reports whether there is no connection to a principal any more. mu is held.
+func (rt *Runtime) left(principal string) bool {
+	for n, ep := range rt.peers {
+		if ep != nil && rt.about[n].principal == principal {
+			return false
+		}
+	}
+	return principal != ""
 }
 
 // installProgram has runs that begin from now on find a program. Those of the one before it end there. mu is held.

@@ -473,6 +473,27 @@ func (rt *Runtime) after() {
 	rt.layer.Compute(rt.worker)
 }
 
+// tidy gives one instance back, or closes one bound, that nothing needs any more. mu is held, and no more if it reports true; false: there is none.
+func (rt *Runtime) tidy() bool {
+	switch {
+	case len(rt.release) > 0:
+		in := rt.release[0]
+		rt.release = append(rt.release[:0], rt.release[1:]...)
+		rt.freeing++
+		rt.mu.Unlock()
+		in.Release()
+		rt.roomFreed()
+	case len(rt.sweep) > 0:
+		b := rt.sweep[0]
+		rt.sweep = append(rt.sweep[:0], rt.sweep[1:]...)
+		rt.mu.Unlock()
+		b.close()
+	default:
+		return false
+	}
+	return true
+}
+
 // worker runs branches until none is ready.
 func (rt *Runtime) worker() {
 	defer rt.work.Done()
@@ -484,18 +505,7 @@ func (rt *Runtime) worker() {
 			rt.arrived = append(rt.arrived[:0], rt.arrived[1:]...)
 			rt.mu.Unlock()
 			rt.check(a)
-		case len(rt.release) > 0:
-			in := rt.release[0]
-			rt.release = append(rt.release[:0], rt.release[1:]...)
-			rt.freeing++
-			rt.mu.Unlock()
-			in.Release()
-			rt.roomFreed()
-		case len(rt.sweep) > 0:
-			b := rt.sweep[0]
-			rt.sweep = append(rt.sweep[:0], rt.sweep[1:]...)
-			rt.mu.Unlock()
-			b.close()
+		case rt.tidy():
 		default:
 			run := rt.core.NextRun()
 			if run == nil {

@@ -194,6 +194,15 @@ func (s *store) spare(principal string, only bool) bool {
 	return false
 }
 
+// payer is the principal that the first program of an image was made for; false: there is none.
+func (s *store) payer(image travel.ID) (principal string, ok bool) {
+	o := s.byID[image]
+	if o == nil || o.code == nil || !o.code.prepared() {
+		return "", false
+	}
+	return o.code.payer, true
+}
+
 // prepared reports whether there is a program of the image, or of a function that was derived from it.
 func (c *code) prepared() bool {
 	if slices.ContainsFunc(c.programs, func(p program) bool { return p.ready != nil }) {

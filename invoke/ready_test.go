@@ -92,7 +92,7 @@ func TestReadyHasNoRawBytes(t *testing.T) {
 		}
 	}
 	err := a.Write(io.Discard, schema.FormatRaw)
-	if !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), "use csv, json, ndjson or table") {
+	if !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), "use arrow, parquet, csv, json, ndjson or table") {
 		t.Error(err)
 	}
 }

@@ -231,12 +231,20 @@ func (in *instance) callScratch(a *[8]uint64) (answer, error) {
 	return answer{result: [2]uint64{in.process.base - worker.Base + worker.ScratchAt}}, nil
 }
 
+// pays charges a run for bytes that a host call is about to send; what is over a limit is refused, and not sent.
+func (in *instance) pays(data []byte, limit uint64) error {
+	return in.copies(int(min(uint64(len(data)), limit)))
+}
+
 func (in *instance) callReply(a *[8]uint64) (answer, error) {
 	data, st := in.memory(a[0], a[1], false)
-	if st == abi.OK {
-		st = in.reply(data)
+	if st != abi.OK {
+		return answer{status: st}, nil
 	}
-	return answer{status: st}, nil
+	if err := in.pays(data, in.limits.ReplyBytes); err != nil {
+		return answer{}, err
+	}
+	return answer{status: in.reply(data)}, nil
 }
 
 func (in *instance) callReplyPart(a *[8]uint64) (answer, error) {
@@ -246,6 +254,9 @@ func (in *instance) callReplyPart(a *[8]uint64) (answer, error) {
 	case uint64(len(data)) > in.limits.ReplyBytes-in.replyBytes:
 		st = in.over(abi.LimitReply)
 	default:
+		if err := in.pays(data, in.limits.ReplyBytes); err != nil {
+			return answer{}, err
+		}
 		if st = in.host.ReplyPart(data); st == abi.OK {
 			in.replyBytes += uint64(len(data))
 		}
@@ -255,10 +266,13 @@ func (in *instance) callReplyPart(a *[8]uint64) (answer, error) {
 
 func (in *instance) callForward(a *[8]uint64) (answer, error) {
 	data, st := in.memory(a[2], a[3], false)
-	if st == abi.OK {
-		st = in.forward(uint32(a[0]), uint32(a[1]), data, false)
+	if st != abi.OK {
+		return answer{status: st}, nil
 	}
-	return answer{status: st}, nil
+	if err := in.pays(data, in.limits.PayloadBytes); err != nil {
+		return answer{}, err
+	}
+	return answer{status: in.forward(uint32(a[0]), uint32(a[1]), data, false)}, nil
 }
 
 func (in *instance) callFork(a *[8]uint64) (answer, error) {
@@ -270,6 +284,9 @@ func (in *instance) callFork(a *[8]uint64) (answer, error) {
 	case uint64(len(data)) > in.limits.PayloadBytes:
 		st = in.over(abi.LimitPayload)
 	default:
+		if err := in.pays(data, in.limits.PayloadBytes); err != nil {
+			return answer{}, err
+		}
 		if st = in.host.Fork(uint32(a[0]), uint32(a[1]), data); st == abi.OK {
 			in.forks++
 		}

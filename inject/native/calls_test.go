@@ -335,6 +335,79 @@ func TestLongCopiesGiveWay(t *testing.T) {
 	}
 }
 
+// mover is a host whose windows have any size. It counts what it moves.
+type mover struct {
+	fakeHost
+	moved, most int // since the last look; at most
+	sum         int
+	stopAfter   int
+}
+
+func (h *mover) move(n int) abi.Status {
+	h.moved, h.sum = h.moved+n, h.sum+n
+	h.most = max(h.most, h.moved)
+	return abi.OK
+}
+
+func (h *mover) Get(_, _ uint32, _ uint64, dst []byte) abi.Status { return h.move(len(dst)) }
+func (h *mover) Put(_, _ uint32, _ uint64, src []byte) abi.Status { return h.move(len(src)) }
+func (h *mover) Reply(data []byte) abi.Status                     { return h.move(len(data)) }
+func (h *mover) ReplyPart(data []byte) abi.Status                 { return h.move(len(data)) }
+func (h *mover) Fork(_, _ uint32, data []byte) abi.Status         { return h.move(len(data)) }
+
+func (h *mover) Tick() error {
+	h.ticks.Add(1)
+	if h.moved = 0; h.stopAfter > 0 && h.sum >= h.stopAfter {
+		return errEnough
+	}
+	return nil
+}
+
+var errEnough = errors.New("enough")
+
+// TestHostCallsInPieces: of the largest copies that there are, over and over, each piece is looked at first, so that a run ends in the middle of one; in a worker and in
+// this process.
+func TestHostCallsInPieces(t *testing.T) {
+	const window, stop = 128 << 20, 300 << 20
+	large := sparse(t, window)
+	engines := map[string]*Engine{"in a worker": newEngine(t, Config{})}
+	if stackswitch.Resumes() {
+		engines["in this process"] = inside(t, Config{})
+	}
+	for where, e := range engines {
+		b := bind(t, load(t, e, abi.Limits{RunTime: time.Minute}), "alice", abi.Window{FD: large, Size: window, Writable: true})
+		for _, op := range []uint32{57, 58} {
+			h := &mover{stopAfter: stop}
+			in := acquire(t, b)
+			if _, err := in.Run(order{op: op, n: 200, a: window}.payload(), nil, h); !errors.Is(err, errEnough) || h.sum != stop || h.most > abi.PieceBytes {
+				t.Errorf("%s, order %d: of 200 copies of 128 MiB it made %d bytes, at most %d between two looks: %v", where, op, h.sum, h.most, err)
+			}
+			in.Release()
+		}
+	}
+}
+
+// TestMessagesAreCharged: what a function sends is its own time, as what it has copied is; a reply that is longer than a long copy is not sent before others have the fabric
+// to drive.
+func TestMessagesAreCharged(t *testing.T) {
+	const runTime, messages, long = time.Millisecond, 1000, 59 << 10
+	b := bind(t, load(t, newEngine(t, Config{}), abi.Limits{RunTime: runTime, ReplyBytes: 64 << 20, Forks: 1 << 16, PayloadBytes: 1 << 20}), "alice")
+	for _, op := range []uint32{59, 60} { // parts, and forks
+		h := &mover{}
+		in := acquire(t, b)
+		if _, err := in.Run(order{op: op, n: messages}.payload(), nil, h); !errors.Is(err, abi.ErrOverLimit) || h.sum == 0 || h.sum >= messages*long {
+			t.Errorf("order %d: %d bytes were sent in a run time of %v: %v", op, h.sum, runTime, err)
+		}
+		in.Release()
+	}
+	h := &mover{}
+	in := acquire(t, b)
+	defer in.Release()
+	if _, err := in.Run(order{op: 61, n: 1 << 20}.payload(), nil, h); err != nil || h.sum != 1<<20 || h.ticks.Load() == 0 {
+		t.Errorf("a reply of %d bytes was sent after %d looks: %v", h.sum, h.ticks.Load(), err)
+	}
+}
+
 // TestLimits: what is beyond a limit is refused, and the host hears which.
 func TestLimits(t *testing.T) {
 	p := load(t, newEngine(t, Config{}), abi.Limits{PayloadBytes: 100, ReplyBytes: 1000, Forks: 1, LogBytes: 3})

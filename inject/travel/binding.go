@@ -216,6 +216,21 @@ func (c *Core) sweep(now Instant) {
 	}
 }
 
+// LetGo has the binding that nothing has used for longest, of those whose image passes, let go of its objects before its time; false: there is none.
+func (c *Core) LetGo(image func(ID) bool) bool {
+	c.expand()
+	var oldest *Binding
+	for _, b := range c.bindings {
+		if b.pinned && b.refs == 0 && (oldest == nil || b.used < oldest.used) && image(b.Image) {
+			oldest = b
+		}
+	}
+	if oldest != nil {
+		c.unpin(oldest)
+	}
+	return oldest != nil
+}
+
 // declare fills in what a message to p must say about its binding; it returns
 // whether it says anything.
 func (c *Core) declare(p *peer, b *Binding, e *injectExt, room int) bool {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tetratelabs/wazero/api"
@@ -35,7 +36,8 @@ type Engine struct {
 	epoch     time.Time
 
 	room    *room.Room
-	machine *room.Code // of machine code, charged to whom a variant was compiled for first
+	machine *room.Code    // of machine code, charged to whom a variant was compiled for first
+	gone    atomic.Uint64 // bytes of it that were given up since collect; they are charged to nobody
 
 	mu     sync.Mutex
 	closed bool

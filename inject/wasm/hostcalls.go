@@ -260,7 +260,7 @@ func (in *Instance) over(field string) abi.Status {
 	return abi.Refused(in.host, field, in.limits, &p.limits, &p.engine.config.Ceilings)
 }
 
-// send runs a host call that takes bytes from the function's memory, at most limit of them by field.
+// send runs a host call that takes bytes from the function's memory, at most limit of them by field, and has the run pay for them.
 func (in *Instance) send(ptr, n uint64, limit uint64, field string, call func(data []byte) abi.Status) abi.Status {
 	data, ok := in.readable(ptr, n)
 	switch {
@@ -269,6 +269,7 @@ func (in *Instance) send(ptr, n uint64, limit uint64, field string, call func(da
 	case uint64(len(data)) > limit:
 		return in.over(field)
 	}
+	_ = in.copies(len(data))
 	return call(data)
 }
 
@@ -279,6 +280,7 @@ func (in *Instance) callReply(st []uint64) {
 		st[0] = status(abi.ErrMemory)
 		return
 	}
+	_ = in.copies(int(min(uint64(len(data)), in.limits.ReplyBytes))) // what is longer is refused
 	st[0] = status(in.reply(data))
 }
 
@@ -329,6 +331,7 @@ func (in *Instance) callReplyPart(st []uint64) {
 func (in *Instance) callForward(st []uint64) {
 	code := abi.ErrMemory
 	if data, ok := in.readable(st[2], st[3]); ok {
+		_ = in.copies(int(min(uint64(len(data)), in.limits.PayloadBytes)))
 		code = in.forward(uint32(st[0]), uint32(st[1]), data, false)
 	}
 	st[0] = status(code)
@@ -419,6 +422,7 @@ func (in *Instance) callLog(st []uint64) {
 	}
 	text = text[:min(len(text), int(in.limits.LogBytes-in.logBytes))]
 	in.logBytes += uint32(len(text))
+	_ = in.copies(len(text))
 	in.host.Log(text)
 }
 

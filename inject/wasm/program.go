@@ -207,6 +207,7 @@ func (p *Program) drop() {
 			// Nothing runs this code any more; closing it cannot fail.
 			_ = v.code.Close(context.Background())
 			v.code = nil
+			p.engine.gone.Add(v.bill.bytes)
 			v.bill.set(0)
 		}
 	}

@@ -15,16 +15,24 @@ import (
 )
 
 // written is a module whose entry point, function 1, has this code, and two locals of type i32 behind its parameters. Function 0 is get.
-func written(code ...byte) []byte { return writtenWith("get", code...) }
+func written(code ...byte) []byte {
+	return writtenWith("get", code...)
+}
 
-// writtenWith is written with another call as function 0, of the same type.
+// writtenWith is written with another host call of get's type as function 0.
 func writtenWith(call string, code ...byte) []byte {
+	const i32, i64 = byte(wasmcode.I32), byte(wasmcode.I64)
+	return writtenFor(call, []byte{i32, i32, i64, i32, i32}, code...)
+}
+
+// writtenFor is written with another host call, which has these parameters, as function 0.
+func writtenFor(call string, params []byte, code ...byte) []byte {
 	const end = 0x0b
 	section := func(id byte, body ...byte) []byte { return append(leb([]byte{id}, uint32(len(body))), body...) }
 	body := append([]byte{1, 2, byte(wasmcode.I32)}, append(code, end)...)
 	wasm := []byte("\x00asm\x01\x00\x00\x00")
-	const i32, i64 = byte(wasmcode.I32), byte(wasmcode.I64)
-	wasm = append(wasm, section(1, 2, 0x60, 2, i32, i32, 1, i32, 0x60, 5, i32, i32, i64, i32, i32, 1, i32)...)
+	const i32 = byte(wasmcode.I32)
+	wasm = append(wasm, section(1, cat([]byte{2, 0x60, 2, i32, i32, 1, i32, 0x60, byte(len(params))}, params, []byte{1, i32})...)...)
 	wasm = append(wasm, section(2, cat([]byte{1, byte(len(abi.Module))}, []byte(abi.Module), []byte{byte(len(call))}, []byte(call), []byte{0, 1})...)...)
 	wasm = append(wasm, section(3, 1, 0)...)
 	wasm = append(wasm, section(5, 1, 0, 1)...)
@@ -125,8 +133,12 @@ func (h *mover) move(off uint64, n int) abi.Status {
 
 func (h *mover) Get(_, _ uint32, off uint64, dst []byte) abi.Status { return h.move(off, len(dst)) }
 func (h *mover) Put(_, _ uint32, off uint64, src []byte) abi.Status { return h.move(off, len(src)) }
+func (h *mover) ReplyPart(data []byte) abi.Status                   { return h.move(0, len(data)) }
+func (h *mover) Fork(_, _ uint32, data []byte) abi.Status           { return h.move(0, len(data)) }
+func (h *mover) Reply(data []byte) abi.Status                       { return h.move(0, len(data)) }
 
 func (h *mover) Tick() error {
+	h.ticks.Add(1)
 	if h.moved = 0; h.stopAfter > 0 && h.sum >= h.stopAfter {
 		return errEnough
 	}
@@ -188,5 +200,38 @@ func TestStraightHostCalls(t *testing.T) {
 	}
 	if h.most > mostMoved {
 		t.Errorf("%d bytes were moved between two looks", h.most)
+	}
+}
+
+// TestMessagesAreLookedAt: what a function sends is the function's to pay for, as what it has copied: straight code that sends long messages over and over is looked at
+// too, and a reply that is longer than a long copy is not sent before others have the fabric to drive.
+func TestMessagesAreLookedAt(t *testing.T) {
+	const n, i32 = 59 << 10, byte(wasmcode.I32)
+	e := newEngine(t, Config{})
+	sends := func(times int, pages uint32, call string, params []byte, args ...byte) *mover {
+		wasm := writtenFor(call, params, cat(num(pages), []byte{0x40, 0, 0x1a}, bytes.Repeat(cat(args, []byte{0x10, 0, 0x1a}), times), num(0))...)
+		p, err := e.Compile(context.Background(), sha256.Sum256(wasm), abi.Version, wasm, abi.Limits{RunTime: time.Minute, HeapBytes: 128 << 20, PayloadBytes: 64 << 20, ReplyBytes: 64 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		in := acquire(t, bind(t, p, "alice"))
+		defer in.Release()
+		h := &mover{limit: 64 << 20}
+		if st, err := in.Run(&Run{Host: h}); st != 0 || err != nil || h.sum == 0 {
+			t.Fatal(call, st, err, h.sum)
+		}
+		return h
+	}
+	for what, h := range map[string]*mover{
+		"reply_part": sends(200, 1, "reply_part", []byte{i32, i32}, cat(num(0), num(n))...),
+		"fork":       sends(200, 1, "fork", []byte{i32, i32, i32, i32}, cat(num(0), num(1), num(0), num(n))...),
+	} {
+		if h.sum != 200*n || h.most > mostMoved {
+			t.Errorf("%s: of %d bytes %d were sent between two looks", what, h.sum, h.most)
+		}
+	}
+	if h := sends(1, 1024, "reply", []byte{i32, i32}, cat(num(0), num(64<<20))...); h.sum != 64<<20 || h.ticks.Load() == 0 {
+		t.Errorf("a reply of %d bytes was sent after %d looks", h.sum, h.ticks.Load())
 	}
 }

@@ -96,6 +96,18 @@ static int32_t calls(const struct order *o, const void *payload, uint32_t size)
     return wherry_reply(v, sizeof v);
 }
 
+/* What makes the node copy much, once: window 0 as a whole, and the longest messages. */
+static void many(const struct order *o)
+{
+    wherry_window_t w = {0};
+    switch (o->op) {
+    case 57: wherry_window(0, &w), wherry_get(0, 1, 0, w.addr, (uint32_t)o->a); break;
+    case 58: wherry_window(0, &w), wherry_put(0, 1, 0, w.addr, (uint32_t)o->a); break;
+    case 59: wherry_reply_part(large, 59 << 10); break;
+    case 60: wherry_fork(0, 1, large, 59 << 10); break;
+    }
+}
+
 static int32_t messages(const struct order *o, const void *payload)
 {
     switch (o->op) {
@@ -114,6 +126,11 @@ static int32_t messages(const struct order *o, const void *payload)
         return 0;
     case 49: for (;;) wherry_get(0, 1, 0, large, sizeof large); /* the node's time, hardly its own */
     case 48: return number(wherry_get(0, 1, 0, (void *)words, 8)); /* its own constants */
+    case 57: case 58: case 59: case 60:
+        for (uint32_t i = 0; i < o->n; i++)
+            many(o);
+        return 0;
+    case 61: return wherry_reply(large, o->n);
     }
     return 1;
 }
