@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
@@ -104,7 +105,14 @@ func (s *segmentStore) Wake() { s.mem.Endpoint().Element().Wake() }
 
 // faulted is what the program that faults says.
 type faulted struct {
-	Error  string
+	Error string
+	faultTimes
+	Floor *faultTimes // nil: there is none
+	Aside string      // why
+}
+
+// faultTimes are what faults took.
+type faultTimes struct {
 	Misses [2]samples // ns: at random, and of 64 KiB
 	Read   float64    // bytes a second, of all bytes in order
 }
@@ -120,7 +128,8 @@ func (c *client) excache() error {
 	if err != nil {
 		return err
 	}
-	cache, err := excache.New(excache.Config{LocalBytes: cachedLocal, Store: &segmentStore{mem: mem, size: mem.Size()}})
+	var lost atomic.Pointer[error]
+	cache, err := excache.New(excache.Config{LocalBytes: cachedLocal, Store: &segmentStore{mem: mem, size: mem.Size()}, Told: func(err error) { lost.Store(&err) }})
 	if err != nil {
 		return err
 	}
@@ -163,6 +172,9 @@ func (c *client) excache() error {
 	if err == nil && f.Error != "" {
 		err = fmt.Errorf("bench: the program that faults: %s", f.Error)
 	}
+	if why := lost.Load(); why != nil { // whatever the program died of, it is that
+		return *why
+	}
 	if err != nil {
 		return err
 	}
@@ -171,6 +183,7 @@ func (c *client) excache() error {
 	c.r.Set("miss_4k_us_p90", f.Misses[0].p(0.9)/1e3)
 	c.r.Set("miss_64k_us_p50", f.Misses[1].p(0.5)/1e3)
 	c.r.Set("seq_gbytes_per_s", f.Read/1e9)
+	c.overFloor(&f)
 	c.r.Set("get_4k_us_p50", gets.p(0.5)/1e3)
 	c.r.Set("misses_over_fifo", missesOverFIFO(c.spec.Seed))
 	c.r.Set("allocs_per_miss", allocsPerOp([]uint64{0}, []uint64{allocs}, int(s.Faults)))
@@ -202,7 +215,7 @@ func (c *client) program(socket string) (*child.Process, error) {
 	if rounds == 0 {
 		rounds = excacheRounds
 	}
-	_ = p.Tell(role{Role: "program", Kind: c.spec.Kind, Listen: socket, Rounds: rounds, Seed: c.spec.Seed}) // if it fails the process has ended
+	_ = p.Tell(role{Role: "program", Kind: c.spec.Kind, Listen: socket, Rounds: rounds, Seed: c.spec.Seed, FaultFloor: c.spec.FaultFloor}) // if it fails the process has ended
 	return p, nil
 }
 
@@ -219,10 +232,12 @@ func runProgram(spec *role, w *json.Encoder) error {
 	if err != nil {
 		return w.Encode(faulted{Error: err.Error()})
 	}
+	floor := openFaultFloor(spec, &f)
+	defer floor.close()
 	if err := w.Encode(faulted{}); err != nil {
 		return err
 	}
-	if err := f.touch(mem, spec); err != nil {
+	if err := f.touch(mem, spec, floor); err != nil {
 		return w.Encode(faulted{Error: err.Error()})
 	}
 	if err := w.Encode(faulted{}); err != nil {
@@ -231,29 +246,49 @@ func runProgram(spec *role, w *json.Encoder) error {
 	return w.Encode(f)
 }
 
-func (f *faulted) touch(mem []byte, spec *role) error {
+// faultTurns is how often the program and its floor take turns at each measurement.
+const faultTurns = 5
+
+func (f *faulted) touch(mem []byte, spec *role, floor *faultFloor) error {
 	for i := range mem {
 		mem[i] = byte(i >> 12)
 	}
 	rng := rand.New(rand.NewPCG(spec.Seed, 3))
-	f.Misses[0] = random(mem, spec.Rounds, rng)
-	if f.Misses[1] = walks(mem, 3); len(f.Misses[1]) == 0 {
+	per := (spec.Rounds + faultTurns - 1) / faultTurns
+	for range faultTurns {
+		f.Misses[0] = append(f.Misses[0], random(mem, per, rng)...)
+		floor.misses(0, per)
+	}
+	areas := len(mem) / excache.PageBytes / walkArea
+	walks(mem, 0, (walkRounds-1)*areas)
+	for turn := range faultTurns {
+		from := (walkRounds-1)*areas + turn*areas/faultTurns
+		f.Misses[1] = append(f.Misses[1], walks(mem, from, (walkRounds-1)*areas+(turn+1)*areas/faultTurns)...)
+		floor.misses(1, areas/faultTurns)
+	}
+	if len(f.Misses[1]) == 0 {
 		return errors.New("no walk had misses of 1, 2, 4, 8 and 16 pages: there is no time of 64 KiB")
 	}
-	sum, start := uint64(0), time.Now()
-	for pass := range 2 {
-		if pass == 1 {
-			start = time.Now() // what was dirty has been written back
-		}
-		for i := 0; i < len(mem); i += 64 { // a word of each cache line: what is measured is the memory's way here
-			sum += binary.LittleEndian.Uint64(mem[i:])
-		}
+	sum, took := inOrder(mem), time.Duration(0) // what was dirty has been written back
+	for range faultTurns {
+		start := time.Now()
+		sum += inOrder(mem)
+		took += time.Since(start)
+		floor.read()
 	}
-	f.Read = float64(len(mem)) / time.Since(start).Seconds()
+	f.Read = float64(faultTurns*len(mem)) / took.Seconds()
 	if sum == 0 {
 		return errors.New("remote memory reads as zeros")
 	}
 	return nil
+}
+
+// inOrder reads a word of each cache line: what is measured is the memory's way here.
+func inOrder(mem []byte) (sum uint64) {
+	for i := 0; i < len(mem); i += 64 {
+		sum += binary.LittleEndian.Uint64(mem[i:])
+	}
+	return sum
 }
 
 // random writes to n pages at random and keeps the times of those that were not there.
@@ -267,23 +302,30 @@ func random(mem []byte, n int, rng *rand.Rand) samples {
 	return s
 }
 
-// walks writes page by page at places that have left since the last walk there, each of which is reached again after all others. Of the last round it keeps
-// the times of the misses that bring 64 KiB: the fifth of a walk whose misses brought 1, 2, 4, 8 and 16 pages. Where a page was there still, runs are other
+const (
+	// walkRounds are made over all areas, of walkArea pages each.
+	walkRounds = 3
+	walkArea   = 32
+	// walkPages are written of an area, in runs that begin at walkRuns.
+	walkPages = 1 + 2 + 4 + 8 + 16
+	walkRuns  = 1<<0 | 1<<1 | 1<<3 | 1<<7 | 1<<15
+)
+
+// walks writes page by page at places that have left since the last walk there, each of which is reached again after all others. It returns the times of the
+// misses that bring 64 KiB: the fifth of a walk whose misses brought 1, 2, 4, 8 and 16 pages. Where a page was there still, runs are other
 // ones; and in the first rounds what leaves is what was used at random before, page by page.
-func walks(mem []byte, rounds int) samples {
-	const length, area = 1 + 2 + 4 + 8 + 16, 32
-	const runs = 1<<0 | 1<<1 | 1<<3 | 1<<7 | 1<<15 // the first page of each
-	areas := len(mem) / excache.PageBytes / area
-	s := make(samples, 0, areas)
-	for walk := range rounds * areas {
+func walks(mem []byte, from, to int) samples {
+	areas := len(mem) / excache.PageBytes / walkArea
+	s := make(samples, 0, to-from)
+	for walk := from; walk < to; walk++ {
 		missed, last := 0, time.Duration(0)
-		for at := range length {
-			if d := write(mem, walk*37%areas*area+at, byte(walk)); d > missLeast {
+		for at := range walkPages {
+			if d := write(mem, walk*37%areas*walkArea+at, byte(walk)); d > missLeast {
 				missed |= 1 << at
 				last = d
 			}
 		}
-		if missed == runs && walk >= (rounds-1)*areas {
+		if missed == walkRuns {
 			s = append(s, float64(last))
 		}
 	}
