@@ -19,6 +19,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/internal/child"
 	"github.com/wherry-fabric/wherry/internal/sockdir"
@@ -124,10 +126,6 @@ func (c *client) excache() error {
 		return err
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(excache.LeastProcessors)) // as wherry run has it; this process is bound to one
-	gets, err := c.pageGets(mem)
-	if err != nil {
-		return err
-	}
 	var lost atomic.Pointer[error]
 	cache, err := excache.New(excache.Config{LocalBytes: cachedLocal, Store: &segmentStore{mem: mem, size: mem.Size()}, Told: func(err error) { lost.Store(&err) }})
 	if err != nil {
@@ -152,18 +150,22 @@ func (c *client) excache() error {
 	defer served.Wait()
 	defer l.Close()
 	c.say("misses of a page cache", 0)
-	p, err := c.program(l.Addr().String())
+	p, turns, err := c.program(l.Addr().String())
 	if err != nil {
 		return err
 	}
 	defer p.End()
+	defer turns.Close()
 	var f faulted
 	if err := hear(p, &f); err != nil { // it has joined
 		return err
 	}
+	gets, page := make(samples, 0, faultTurns*getsATurn), make([]byte, excache.PageBytes)
 	allocs := mallocs()
 	if f.Error == "" {
-		err = hear(p, &f) // it has touched all
+		if gets, err = c.pageGets(mem, gets, page, turns); err == nil {
+			err = hear(p, &f) // it has touched all
+		}
 	}
 	allocs = mallocs() - allocs
 	if err == nil && f.Error == "" {
@@ -183,7 +185,7 @@ func (c *client) excache() error {
 	c.r.Set("miss_4k_us_p90", f.Misses[0].p(0.9)/1e3)
 	c.r.Set("miss_64k_us_p50", f.Misses[1].p(0.5)/1e3)
 	c.r.Set("seq_gbytes_per_s", f.Read/1e9)
-	c.overFloor(&f)
+	c.overFloor(&f, gets)
 	c.r.Set("get_4k_us_p50", gets.p(0.5)/1e3)
 	c.r.Set("misses_over_fifo", missesOverFIFO(c.spec.Seed))
 	c.r.Set("allocs_per_miss", allocsPerOp([]uint64{0}, []uint64{allocs}, int(s.Faults)))
@@ -193,30 +195,53 @@ func (c *client) excache() error {
 	return nil
 }
 
-// pageGets times Gets of a page, which a miss is held against.
-func (c *client) pageGets(mem *fabric.Remote) (samples, error) {
-	page := make([]byte, excache.PageBytes)
-	return each(2000, func() error {
-		return mem.Get(c.ctx, page, uint64(c.rand.IntN(cachedBytes/excache.PageBytes))*excache.PageBytes)
-	})
+// getsATurn is how many Gets of a page are timed between the program's misses.
+const getsATurn = 400
+
+// pageGets times Gets of a page, which a miss is held against, each time that the program says that it is their turn. It allocates nothing, and fills s.
+func (c *client) pageGets(mem *fabric.Remote, s samples, page []byte, turns *os.File) (samples, error) {
+	for range faultTurns {
+		if _, err := turns.Read(page[:1]); err != nil {
+			return s, nil // the program has ended, and says why
+		}
+		for range getsATurn {
+			at := uint64(c.rand.IntN(cachedBytes/excache.PageBytes)) * excache.PageBytes
+			start := time.Now()
+			if err := mem.Get(c.ctx, page, at); err != nil {
+				return s, err
+			}
+			s = append(s, float64(time.Since(start)))
+		}
+		_, _ = turns.Write(page[:1]) // the same
+	}
+	return s, nil
 }
 
-// program starts the process whose memory it is.
-func (c *client) program(socket string) (*child.Process, error) {
+// program starts the process whose memory it is. The file is where it says that it is others' turn, and hears that it is its own.
+func (c *client) program(socket string) (*child.Process, *os.File, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	p, err := child.Start(exec.CommandContext(c.ctx, self, os.Args[1:]...)) // where this process may run
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	ours, theirs := os.NewFile(uintptr(ends[0]), "turns"), os.NewFile(uintptr(ends[1]), "turns")
+	defer theirs.Close()
+	cmd := exec.CommandContext(c.ctx, self, os.Args[1:]...)
+	cmd.ExtraFiles = []*os.File{theirs}
+	p, err := child.Start(cmd) // where this process may run
+	if err != nil {
+		ours.Close()
+		return nil, nil, err
 	}
 	rounds := c.spec.Rounds
 	if rounds == 0 {
 		rounds = excacheRounds
 	}
 	_ = p.Tell(role{Role: "program", Kind: c.spec.Kind, Listen: socket, Rounds: rounds, Seed: c.spec.Seed, FaultFloor: c.spec.FaultFloor}) // if it fails the process has ended
-	return p, nil
+	return p, ours, nil
 }
 
 // runProgram touches remote memory and says how long that took.
@@ -232,12 +257,15 @@ func runProgram(spec *role, w *json.Encoder) error {
 	if err != nil {
 		return w.Encode(faulted{Error: err.Error()})
 	}
+	turns := os.NewFile(3, "turns")
+	defer turns.Close()
+	unix.CloseOnExec(3)
 	floor := openFaultFloor(spec, &f)
 	defer floor.close()
 	if err := w.Encode(faulted{}); err != nil {
 		return err
 	}
-	if err := f.touch(mem, spec, floor); err != nil {
+	if err := f.touch(mem, spec, floor, turns); err != nil {
 		return w.Encode(faulted{Error: err.Error()})
 	}
 	if err := w.Encode(faulted{}); err != nil {
@@ -249,13 +277,16 @@ func runProgram(spec *role, w *json.Encoder) error {
 // faultTurns is how often the program and its floor take turns at each measurement.
 const faultTurns = 5
 
-func (f *faulted) touch(mem []byte, spec *role, floor *faultFloor) error {
+func (f *faulted) touch(mem []byte, spec *role, floor *faultFloor, turns *os.File) error {
 	for i := range mem {
 		mem[i] = byte(i >> 12)
 	}
 	rng := rand.New(rand.NewPCG(spec.Seed, 3))
 	per := (spec.Rounds + faultTurns - 1) / faultTurns
 	for range faultTurns {
+		if err := others(turns); err != nil {
+			return err
+		}
 		f.Misses[0] = append(f.Misses[0], random(mem, per, rng)...)
 		floor.misses(0, per)
 	}
@@ -281,6 +312,16 @@ func (f *faulted) touch(mem []byte, spec *role, floor *faultFloor) error {
 		return errors.New("remote memory reads as zeros")
 	}
 	return nil
+}
+
+// others lets the process that answers time its Gets.
+func others(turns *os.File) error {
+	var b [1]byte
+	_, err := turns.Write(b[:])
+	if err == nil {
+		_, err = turns.Read(b[:])
+	}
+	return err
 }
 
 // inOrder reads a word of each cache line: what is measured is the memory's way here.

@@ -90,7 +90,7 @@ func (l *faultFloor) ask(what string, answer any) bool {
 }
 
 // overFloor says what the floor is and how far above it this is.
-func (c *client) overFloor(f *faulted) {
+func (c *client) overFloor(f *faulted, gets samples) {
 	if f.Aside != "" {
 		c.w.Encode(note{Aside: noFloor(errors.New(f.Aside))})
 	}
@@ -100,6 +100,7 @@ func (c *client) overFloor(f *faulted) {
 	c.r.Set("floor_4k_us_p50", f.Floor.Misses[0].p(0.5)/1e3)
 	c.r.Set("floor_64k_us_p50", f.Floor.Misses[1].p(0.5)/1e3)
 	c.r.Set("floor_seq_gbytes_per_s", f.Floor.Read/1e9)
+	c.r.Set("miss_4k_over_get_and_floor", f.Misses[0].p(0.5)/(gets.p(0.5)+f.Floor.Misses[0].p(0.5)))
 	c.r.Set("miss_4k_over_floor", f.Misses[0].p(0.5)/f.Floor.Misses[0].p(0.5))
 	c.r.Set("miss_64k_over_floor", f.Misses[1].p(0.5)/f.Floor.Misses[1].p(0.5))
 	c.r.Set("seq_over_floor", f.Read/f.Floor.Read)
