@@ -180,19 +180,23 @@ func (c *client) excache() error {
 	if err != nil {
 		return err
 	}
-	s := cache.Stats()
+	c.faultFields(&f, gets, cache.Stats(), allocs)
+	return nil
+}
+
+// faultFields sets what was measured.
+func (c *client) faultFields(f *faulted, gets samples, s excache.Stats, allocs uint64) {
 	c.r.Set("miss_4k_us_p50", f.Misses[0].p(0.5)/1e3)
 	c.r.Set("miss_4k_us_p90", f.Misses[0].p(0.9)/1e3)
 	c.r.Set("miss_64k_us_p50", f.Misses[1].p(0.5)/1e3)
 	c.r.Set("seq_gbytes_per_s", f.Read/1e9)
-	c.overFloor(&f, gets)
+	c.overFloor(f, gets)
 	c.r.Set("get_4k_us_p50", gets.p(0.5)/1e3)
 	c.r.Set("misses_over_fifo", missesOverFIFO(c.spec.Seed))
 	c.r.Set("allocs_per_miss", allocsPerOp([]uint64{0}, []uint64{allocs}, int(s.Faults)))
 	c.r.Set("faults", s.Faults)
 	c.r.Set("remote_bytes", cachedBytes)
 	c.r.Set("local_bytes", cachedLocal)
-	return nil
 }
 
 // getsATurn is how many Gets of a page are timed between the program's misses.
