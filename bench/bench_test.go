@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -135,8 +136,9 @@ func TestRun(t *testing.T) {
 		{Config{Kind: "bulk", Transport: "tcp", Rounds: 40, Call: 100_001, Inline: true}, []string{"gbytes_per_s", "over_memcpy"}},
 		{Config{Kind: "bulk", Transport: "shm", Rounds: 40, WithSends: true}, []string{"get_gbytes_per_s", "put_gbytes_per_s", "memcpy_gbytes_per_s", "send_rtt_ns_p99", "bytes"}},
 		{Config{Kind: "bulk", Transport: "tcp", Rounds: 40, Bytes: 300_001, WithSends: true}, []string{"get_gbytes_per_s", "put_gbytes_per_s", "send_rtt_ns_p99", "puts_beside"}},
-		{Config{Kind: "excache", Transport: "shm", Rounds: 500}, []string{"miss_4k_us_p50", "miss_64k_us_p50", "seq_gbytes_per_s", "misses_over_fifo", "allocs_per_miss", "get_4k_us_p50"}},
-		{Config{Kind: "excache", Transport: "tcp", Rounds: 100}, []string{"miss_4k_us_p50", "get_4k_us_p50"}},
+		{Config{Kind: "excache", Transport: "shm", Rounds: 500}, []string{"miss_4k_us_p50", "miss_64k_us_p50", "seq_gbytes_per_s", "misses_over_fifo", "allocs_per_miss", "get_4k_us_p50",
+			"floor_4k_us_p50", "floor_64k_us_p50", "floor_seq_gbytes_per_s", "miss_4k_over_floor", "miss_64k_over_floor", "seq_over_floor"}},
+		{Config{Kind: "excache", Transport: "tcp", Rounds: 100}, []string{"miss_4k_us_p50", "get_4k_us_p50", "floor_4k_us_p50", "miss_4k_over_floor"}},
 		{Config{Kind: "ring", Transport: "shm", Rounds: 400}, []string{"hops_per_s", "hops"}},
 		{Config{Kind: "rounds", Transport: "shm", Rounds: 3, Elements: 10}, []string{"path_ms_p50", "dependents_ms_p50", "path_over_few", "dependents_over_few", "vertices"}},
 		{Config{Kind: "ring", Transport: "tcp", Rounds: 100, Elements: 2}, []string{"hops_per_s", "hops"}},
@@ -205,6 +207,36 @@ func needGuest(t *testing.T) {
 		t.Fatal(err)
 	} else if err != nil {
 		t.Skip(err)
+	}
+}
+
+// TestNoFaultFloor: without a compiler for C, or where its program fails, misses are measured all the same, without a floor, and somebody hears why.
+func TestNoFaultFloor(t *testing.T) {
+	none, fails := t.TempDir(), t.TempDir()
+	for dir, script := range map[string]string{none: "echo no such compiler >&2; exit 9", fails: `echo 'int main(void) { return 7; }' >"$4".7.c; exec "$REAL_CLANG" -o "$3" "$4".7.c`} {
+		if err := os.WriteFile(filepath.Join(dir, "clang"), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	compiler, err := exec.LookPath("clang")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("REAL_CLANG", compiler)
+	path := os.Getenv("PATH")
+	for dir, why := range map[string]string{none: "no such compiler", fails: "exit status 7"} {
+		t.Setenv("PATH", dir+":"+path)
+		var told []string
+		r, err := Run(t.Context(), Config{Kind: "excache", Transport: "shm", Rounds: 100, Pin: true, Command: []string{os.Args[0], "role"}, Aside: func(text string) { told = append(told, text) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(told) != 1 || !strings.Contains(told[0], "no floor") || !strings.Contains(told[0], why) {
+			t.Errorf("it tells %q, want one line with %q", told, why)
+		}
+		if r.Get("miss_4k_us_p50") == nil || slices.ContainsFunc(r.Names(), func(name string) bool { return strings.Contains(name, "floor") }) {
+			t.Errorf("the fields are %q", r.Names())
+		}
 	}
 }
 

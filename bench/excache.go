@@ -16,7 +16,10 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/internal/child"
@@ -104,7 +107,14 @@ func (s *segmentStore) Wake() { s.mem.Endpoint().Element().Wake() }
 
 // faulted is what the program that faults says.
 type faulted struct {
-	Error  string
+	Error string
+	faultTimes
+	Floor *faultTimes // nil: there is none
+	Aside string      // why
+}
+
+// faultTimes are what faults took.
+type faultTimes struct {
 	Misses [2]samples // ns: at random, and of 64 KiB
 	Read   float64    // bytes a second, of all bytes in order
 }
@@ -116,11 +126,8 @@ func (c *client) excache() error {
 		return err
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(excache.LeastProcessors)) // as wherry run has it; this process is bound to one
-	gets, err := c.pageGets(mem)
-	if err != nil {
-		return err
-	}
-	cache, err := excache.New(excache.Config{LocalBytes: cachedLocal, Store: &segmentStore{mem: mem, size: mem.Size()}})
+	var lost atomic.Pointer[error]
+	cache, err := excache.New(excache.Config{LocalBytes: cachedLocal, Store: &segmentStore{mem: mem, size: mem.Size()}, Told: func(err error) { lost.Store(&err) }})
 	if err != nil {
 		return err
 	}
@@ -143,18 +150,22 @@ func (c *client) excache() error {
 	defer served.Wait()
 	defer l.Close()
 	c.say("misses of a page cache", 0)
-	p, err := c.program(l.Addr().String())
+	p, turns, err := c.program(l.Addr().String())
 	if err != nil {
 		return err
 	}
 	defer p.End()
+	defer turns.Close()
 	var f faulted
 	if err := hear(p, &f); err != nil { // it has joined
 		return err
 	}
+	gets, page := make(samples, 0, faultTurns*getsATurn), make([]byte, excache.PageBytes)
 	allocs := mallocs()
 	if f.Error == "" {
-		err = hear(p, &f) // it has touched all
+		if gets, err = c.pageGets(mem, gets, page, turns); err == nil {
+			err = hear(p, &f) // it has touched all
+		}
 	}
 	allocs = mallocs() - allocs
 	if err == nil && f.Error == "" {
@@ -163,47 +174,78 @@ func (c *client) excache() error {
 	if err == nil && f.Error != "" {
 		err = fmt.Errorf("bench: the program that faults: %s", f.Error)
 	}
+	if why := lost.Load(); why != nil { // whatever the program died of, it is that
+		return *why
+	}
 	if err != nil {
 		return err
 	}
-	s := cache.Stats()
+	c.faultFields(&f, gets, cache.Stats(), allocs)
+	return nil
+}
+
+// faultFields sets what was measured.
+func (c *client) faultFields(f *faulted, gets samples, s excache.Stats, allocs uint64) {
 	c.r.Set("miss_4k_us_p50", f.Misses[0].p(0.5)/1e3)
 	c.r.Set("miss_4k_us_p90", f.Misses[0].p(0.9)/1e3)
 	c.r.Set("miss_64k_us_p50", f.Misses[1].p(0.5)/1e3)
 	c.r.Set("seq_gbytes_per_s", f.Read/1e9)
+	c.overFloor(f, gets)
 	c.r.Set("get_4k_us_p50", gets.p(0.5)/1e3)
 	c.r.Set("misses_over_fifo", missesOverFIFO(c.spec.Seed))
 	c.r.Set("allocs_per_miss", allocsPerOp([]uint64{0}, []uint64{allocs}, int(s.Faults)))
 	c.r.Set("faults", s.Faults)
 	c.r.Set("remote_bytes", cachedBytes)
 	c.r.Set("local_bytes", cachedLocal)
-	return nil
 }
 
-// pageGets times Gets of a page, which a miss is held against.
-func (c *client) pageGets(mem *fabric.Remote) (samples, error) {
-	page := make([]byte, excache.PageBytes)
-	return each(2000, func() error {
-		return mem.Get(c.ctx, page, uint64(c.rand.IntN(cachedBytes/excache.PageBytes))*excache.PageBytes)
-	})
+// getsATurn is how many Gets of a page are timed between the program's misses.
+const getsATurn = 400
+
+// pageGets times Gets of a page, which a miss is held against, each time that the program says that it is their turn. It allocates nothing, and fills s.
+func (c *client) pageGets(mem *fabric.Remote, s samples, page []byte, turns *os.File) (samples, error) {
+	for range faultTurns {
+		if _, err := turns.Read(page[:1]); err != nil {
+			return s, nil // the program has ended, and says why
+		}
+		for range getsATurn {
+			at := uint64(c.rand.IntN(cachedBytes/excache.PageBytes)) * excache.PageBytes
+			start := time.Now()
+			if err := mem.Get(c.ctx, page, at); err != nil {
+				return s, err
+			}
+			s = append(s, float64(time.Since(start)))
+		}
+		_, _ = turns.Write(page[:1]) // the same
+	}
+	return s, nil
 }
 
-// program starts the process whose memory it is.
-func (c *client) program(socket string) (*child.Process, error) {
+// program starts the process whose memory it is. The file is where it says that it is others' turn, and hears that it is its own.
+func (c *client) program(socket string) (*child.Process, *os.File, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	p, err := child.Start(exec.CommandContext(c.ctx, self, os.Args[1:]...)) // where this process may run
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	ours, theirs := os.NewFile(uintptr(ends[0]), "turns"), os.NewFile(uintptr(ends[1]), "turns")
+	defer theirs.Close()
+	cmd := exec.CommandContext(c.ctx, self, os.Args[1:]...)
+	cmd.ExtraFiles = []*os.File{theirs}
+	p, err := child.Start(cmd) // where this process may run
+	if err != nil {
+		ours.Close()
+		return nil, nil, err
 	}
 	rounds := c.spec.Rounds
 	if rounds == 0 {
 		rounds = excacheRounds
 	}
-	_ = p.Tell(role{Role: "program", Kind: c.spec.Kind, Listen: socket, Rounds: rounds, Seed: c.spec.Seed}) // if it fails the process has ended
-	return p, nil
+	_ = p.Tell(role{Role: "program", Kind: c.spec.Kind, Listen: socket, Rounds: rounds, Seed: c.spec.Seed, FaultFloor: c.spec.FaultFloor}) // if it fails the process has ended
+	return p, ours, nil
 }
 
 // runProgram touches remote memory and says how long that took.
@@ -219,10 +261,15 @@ func runProgram(spec *role, w *json.Encoder) error {
 	if err != nil {
 		return w.Encode(faulted{Error: err.Error()})
 	}
+	turns := os.NewFile(3, "turns")
+	defer turns.Close()
+	unix.CloseOnExec(3)
+	floor := openFaultFloor(spec, &f)
+	defer floor.close()
 	if err := w.Encode(faulted{}); err != nil {
 		return err
 	}
-	if err := f.touch(mem, spec); err != nil {
+	if err := f.touch(mem, spec, floor, turns); err != nil {
 		return w.Encode(faulted{Error: err.Error()})
 	}
 	if err := w.Encode(faulted{}); err != nil {
@@ -231,29 +278,62 @@ func runProgram(spec *role, w *json.Encoder) error {
 	return w.Encode(f)
 }
 
-func (f *faulted) touch(mem []byte, spec *role) error {
+// faultTurns is how often the program and its floor take turns at each measurement.
+const faultTurns = 5
+
+func (f *faulted) touch(mem []byte, spec *role, floor *faultFloor, turns *os.File) error {
 	for i := range mem {
 		mem[i] = byte(i >> 12)
 	}
 	rng := rand.New(rand.NewPCG(spec.Seed, 3))
-	f.Misses[0] = random(mem, spec.Rounds, rng)
-	if f.Misses[1] = walks(mem, 3); len(f.Misses[1]) == 0 {
+	per := (spec.Rounds + faultTurns - 1) / faultTurns
+	for range faultTurns {
+		if err := others(turns); err != nil {
+			return err
+		}
+		f.Misses[0] = append(f.Misses[0], random(mem, per, rng)...)
+		floor.misses(0, per)
+	}
+	areas := len(mem) / excache.PageBytes / walkArea
+	walks(mem, 0, (walkRounds-1)*areas)
+	for turn := range faultTurns {
+		from := (walkRounds-1)*areas + turn*areas/faultTurns
+		f.Misses[1] = append(f.Misses[1], walks(mem, from, (walkRounds-1)*areas+(turn+1)*areas/faultTurns)...)
+		floor.misses(1, areas/faultTurns)
+	}
+	if len(f.Misses[1]) == 0 {
 		return errors.New("no walk had misses of 1, 2, 4, 8 and 16 pages: there is no time of 64 KiB")
 	}
-	sum, start := uint64(0), time.Now()
-	for pass := range 2 {
-		if pass == 1 {
-			start = time.Now() // what was dirty has been written back
-		}
-		for i := 0; i < len(mem); i += 64 { // a word of each cache line: what is measured is the memory's way here
-			sum += binary.LittleEndian.Uint64(mem[i:])
-		}
+	sum, took := inOrder(mem), time.Duration(0) // what was dirty has been written back
+	for range faultTurns {
+		start := time.Now()
+		sum += inOrder(mem)
+		took += time.Since(start)
+		floor.read()
 	}
-	f.Read = float64(len(mem)) / time.Since(start).Seconds()
+	f.Read = float64(faultTurns*len(mem)) / took.Seconds()
 	if sum == 0 {
 		return errors.New("remote memory reads as zeros")
 	}
 	return nil
+}
+
+// others lets the process that answers time its Gets.
+func others(turns *os.File) error {
+	var b [1]byte
+	_, err := turns.Write(b[:])
+	if err == nil {
+		_, err = turns.Read(b[:])
+	}
+	return err
+}
+
+// inOrder reads a word of each cache line: what is measured is the memory's way here.
+func inOrder(mem []byte) (sum uint64) {
+	for i := 0; i < len(mem); i += 64 {
+		sum += binary.LittleEndian.Uint64(mem[i:])
+	}
+	return sum
 }
 
 // random writes to n pages at random and keeps the times of those that were not there.
@@ -267,23 +347,30 @@ func random(mem []byte, n int, rng *rand.Rand) samples {
 	return s
 }
 
-// walks writes page by page at places that have left since the last walk there, each of which is reached again after all others. Of the last round it keeps
-// the times of the misses that bring 64 KiB: the fifth of a walk whose misses brought 1, 2, 4, 8 and 16 pages. Where a page was there still, runs are other
+const (
+	// walkRounds are made over all areas, of walkArea pages each.
+	walkRounds = 3
+	walkArea   = 32
+	// walkPages are written of an area, in runs that begin at walkRuns.
+	walkPages = 1 + 2 + 4 + 8 + 16
+	walkRuns  = 1<<0 | 1<<1 | 1<<3 | 1<<7 | 1<<15
+)
+
+// walks writes page by page at places that have left since the last walk there, each of which is reached again after all others. It returns the times of the
+// misses that bring 64 KiB: the fifth of a walk whose misses brought 1, 2, 4, 8 and 16 pages. Where a page was there still, runs are other
 // ones; and in the first rounds what leaves is what was used at random before, page by page.
-func walks(mem []byte, rounds int) samples {
-	const length, area = 1 + 2 + 4 + 8 + 16, 32
-	const runs = 1<<0 | 1<<1 | 1<<3 | 1<<7 | 1<<15 // the first page of each
-	areas := len(mem) / excache.PageBytes / area
-	s := make(samples, 0, areas)
-	for walk := range rounds * areas {
+func walks(mem []byte, from, to int) samples {
+	areas := len(mem) / excache.PageBytes / walkArea
+	s := make(samples, 0, to-from)
+	for walk := from; walk < to; walk++ {
 		missed, last := 0, time.Duration(0)
-		for at := range length {
-			if d := write(mem, walk*37%areas*area+at, byte(walk)); d > missLeast {
+		for at := range walkPages {
+			if d := write(mem, walk*37%areas*walkArea+at, byte(walk)); d > missLeast {
 				missed |= 1 << at
 				last = d
 			}
 		}
-		if missed == runs && walk >= (rounds-1)*areas {
+		if missed == walkRuns {
 			s = append(s, float64(last))
 		}
 	}

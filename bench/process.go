@@ -173,6 +173,11 @@ func run(ctx context.Context, c *Config) (*Result, error) {
 			return c.driveGuest(ctx, spec, dir)
 		}
 	}
+	if c.Kind == "excache" {
+		if spec.FaultFloor, err = compileFaultFloor(ctx, dir); err != nil {
+			c.aside(noFloor(err))
+		}
+	}
 	if c.Processes > 1 {
 		return c.processes(ctx, spec, dir)
 	}
@@ -255,7 +260,8 @@ func (c *Config) muster(ctx context.Context, spec role, dir string, clients int)
 type note struct {
 	Text   string
 	Done   float64
-	Ready  bool // it waits for its turn
+	Ready  bool   // it waits for its turn
+	Aside  string // what cannot be measured, and why
 	Result *Result
 	Error  string
 }
@@ -276,9 +282,18 @@ func collect(client *child.Process, c *Config) (*Result, error) {
 				r.Set(name, n.Result.Get(name))
 			}
 			return r, nil
+		case n.Aside != "":
+			c.aside(n.Aside)
 		case c.Progress != nil:
 			c.Progress(n.Text, n.Done)
 		}
+	}
+}
+
+// aside tells what cannot be measured.
+func (c *Config) aside(text string) {
+	if c.Aside != nil {
+		c.Aside(text)
 	}
 }
 

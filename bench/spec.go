@@ -64,6 +64,8 @@ type Config struct {
 	WasmCompiler []string
 	// Progress is told what is being measured; may be nil.
 	Progress func(text string, done float64)
+	// Aside is told what the machine lacks of what a benchmark compares with: its fields are absent then; may be nil.
+	Aside func(text string)
 
 	scheme fabric.Scheme // of Transport, by Validate
 }
@@ -376,6 +378,7 @@ type role struct {
 	Python       string    // of query: what runs DuckDB …
 	ServerCPU    []int     // … on the servers' CPUs
 	GiB          int       // as Config's
+	FaultFloor   string    // of excache: the program beside it; "": there is none
 	Workers      int       // of query: nothing is measured but so many workers at each server, beside one
 	Profile      string    // file for a CPU profile; "": none
 }

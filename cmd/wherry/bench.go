@@ -224,6 +224,7 @@ func (a *app) bench(cmd *cobra.Command, c bench.Config, policy string) error {
 	}
 	b := a.bar(false)
 	c.Progress = func(text string, done float64) { b.at(text, int64(done*100), 100) }
+	c.Aside = func(text string) { fmt.Fprintf(a.err, "wherry: %s\n", text) }
 	ctx, cancel := a.context(cmd)
 	defer cancel()
 	r, err := bench.Run(ctx, c)
