@@ -170,7 +170,7 @@ func newModel(elements int) *model {
 }
 
 // words is how many each element has.
-const words = 512
+const words = 1024
 
 func (m *model) play(at uint8, program []byte) *model {
 	m.branch(at, program, nil)

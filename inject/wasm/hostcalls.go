@@ -171,6 +171,21 @@ func (in *Instance) show(i int) {
 	if in.staged != i {
 		in.remap(i, 0)
 		in.staged = i
+		if in.binding.shown[i].Add(1) == 1 {
+			in.gather(i)
+		}
+	}
+}
+
+// gather puts a staged window on huge pages, when a binding shows it first. To map it is then a step for each 2 MiB and not for each 4 KiB, which was a third of a
+// scan's time; where they lie there already it takes a microsecond each. Others get the processor between two, as in touch.
+func (in *Instance) gather(i int) {
+	w := &in.binding.layout.windows[i]
+	for from, end := w.addr, w.addr+w.span; end-from >= linear.HugeBytes; from += linear.HugeBytes {
+		_ = in.copies(linear.HugeBytes)
+		if in.memory.Gather(from, from+linear.HugeBytes) != nil {
+			return // the kernel cannot, or has none to give
+		}
 	}
 }
 

@@ -22,7 +22,7 @@ type layout struct {
 	mailbox uint64 // address, of a page
 	inbox   uint64 // address: behind the mailbox
 	windows []mapped
-	stage   uint64 // address, in front of the read-only windows, that the staged ones share
+	stage   uint64 // address, of a huge page, in front of the read-only windows, that the staged ones share
 	scratch uint64 // address
 	store   uint64 // behind scratch: of the first read-only window, or the end
 	end     uint64
@@ -78,7 +78,7 @@ func fit(own uint64, windows []abi.Window, parts bool) (list []mapped, stage uin
 		w := &list[most]
 		total -= min(w.span, 1<<40)
 		if w.staged = whole(most); w.staged {
-			stage = max(stage, min(w.span, 1<<40))
+			stage = max(stage, min(w.span, 1<<40)+linear.HugeBytes) // with what its begin is rounded up by
 		} else {
 			w.span = slotBytes
 			total += slotBytes
@@ -104,7 +104,9 @@ func plan(limits abi.Limits, windows []abi.Window, parts bool) (layout, error) {
 			l.scratch = at
 			at += pages(limits.ScratchBytes)
 			l.store = at
-			l.stage = at
+			if l.stage = at; stage > 0 {
+				l.stage = (at + linear.HugeBytes - 1) &^ (linear.HugeBytes - 1)
+			}
 			at += stage
 		}
 		for i, w := range windows {

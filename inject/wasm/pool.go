@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -29,7 +30,8 @@ type Binding struct {
 	windows []abi.Window
 	ids     []identity
 	layout  layout
-	check   bool // there is what must not be written: read-only windows, or scratch that was not asked for
+	shown   []atomic.Uint32 // by window: how often it was mapped at the layout's stage
+	check   bool            // there is what must not be written: read-only windows, or scratch that was not asked for
 }
 
 // Bind checks the windows (a system call or two for each) and lays them out. Errors are *WindowError, *LimitError
@@ -42,6 +44,7 @@ func (p *Program) Bind(principal string, windows []abi.Window) (*Binding, error)
 	b := &Binding{program: p, layout: lay, check: p.scratches}
 	ahead := false // all scratch is charged at once: the function writes to windows, so that it cannot start over when there is no room
 	b.windows = append(b.windows, windows...)
+	b.shown = make([]atomic.Uint32, len(windows))
 	for i, w := range windows {
 		id, err := inspect(w)
 		if err != nil {

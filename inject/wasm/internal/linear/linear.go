@@ -44,8 +44,7 @@ func Map(size uint64, views []View) (*Memory, error) {
 	if size == 0 || size > MaxBytes || size%PageBytes != 0 {
 		return nil, fmt.Errorf("linear memory of %d bytes: want whole pages of %d, at most %d bytes", size, PageBytes, uint64(MaxBytes))
 	}
-	const flags = unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_NORESERVE
-	base, err := unix.MmapPtr(-1, 0, nil, uintptr(size+guardBytes), unix.PROT_NONE, flags)
+	base, err := reserve(uintptr(size + guardBytes))
 	if err != nil {
 		return nil, fmt.Errorf("reserve %d bytes of linear memory: %w", size, err)
 	}
@@ -61,6 +60,23 @@ func Map(size uint64, views []View) (*Memory, error) {
 		}
 	}
 	return m, nil
+}
+
+// reserve reserves addresses, of which the first is a huge page's.
+func reserve(size uintptr) (unsafe.Pointer, error) {
+	const flags = unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_NORESERVE
+	base, err := unix.MmapPtr(-1, 0, nil, size+HugeBytes, unix.PROT_NONE, flags)
+	if err != nil {
+		return nil, err
+	}
+	before := -uintptr(base) % HugeBytes
+	// What is given back was reserved a moment ago, and nothing refers to it: an error would leave some addresses unused.
+	if before > 0 {
+		_ = unix.MunmapPtr(base, before)
+	}
+	at := unsafe.Add(base, before)
+	_ = unix.MunmapPtr(unsafe.Add(at, size), HugeBytes-before)
+	return at, nil
 }
 
 func (m *Memory) view(v View) error {
@@ -129,6 +145,12 @@ func (m *Memory) Huge(from, to uint64) bool {
 // Touch makes [from, to) resident, so that no store there is a page fault.
 func (m *Memory) Touch(from, to uint64) error {
 	return unix.Madvise(m.Bytes()[from:to], unix.MADV_POPULATE_WRITE)
+}
+
+// Gather puts what lies in [from, to) of a view on huge pages: the memfd's, so that every mapping of it has them. The range is whole ones. It copies what is on small
+// ones, which takes about a millisecond for each huge page. Where the kernel cannot (before 6.1), or has none to give, the error says so, and the pages stay small.
+func (m *Memory) Gather(from, to uint64) error {
+	return unix.Madvise(m.Bytes()[from:to], unix.MADV_COLLAPSE)
 }
 
 // Reallocate implements wazero's LinearMemory: the memory has its final size
