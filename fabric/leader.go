@@ -63,6 +63,7 @@ type leader struct {
 	bell      int
 	bellCount [8]byte // what is written to the bell and read from it, under bellMu; on a stack it would escape in a build with the race detector
 	wake      chan struct{}
+	patient   atomic.Bool // the background goroutine looks seldom: whoever leaves has it look
 
 	backgrounds sync.WaitGroup // goroutines: one is on duty, which leads or waits to; on others handlers run that handed off
 
@@ -93,8 +94,8 @@ const (
 	// pollBudget bounds the frames of one Poll of one transport, so that timers
 	// and other transports get their turn.
 	pollBudget = 64
-	// backgroundPeriod is how soon the background goroutine looks after an
-	// element whose foreground waiter has left.
+	// backgroundPeriod is how soon the background goroutine looks after an element whose foreground waiter has left: to be told by each that
+	// leaves would cost a short call a wake-up. Of one that has slept from one look to the next it is told (patient), and looks half as often each time.
 	backgroundPeriod = time.Millisecond
 	// tickPeriod is the coarsest timer: keep-alives and expiry.
 	tickPeriod = 250 * time.Millisecond
@@ -194,7 +195,7 @@ func (l *leader) take(relieve, foreground bool) (term uint64, ok bool) {
 // leave ends a term, if it has not ended already (HandOff).
 func (l *leader) leave(term uint64) {
 	if l.state.CompareAndSwap(term, nextTerm(term, roleFree)) {
-		if l.parked.Load() > 0 || l.el.hasBusy() {
+		if l.parked.Load() > 0 || l.patient.Load() || l.el.hasBusy() {
 			l.nudge() // a goroutine that parks after this look finds the lead free
 		}
 	}
@@ -541,17 +542,32 @@ func (l *leader) background() {
 	}()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	period, seen := backgroundPeriod, uint64(0)
 	for !l.closed.Load() {
+		period, seen = l.nextLook(period, seen)
 		if term, ok := l.take(false, false); ok && l.lead(term) {
 			handed = true
 			return
 		}
-		timer.Reset(backgroundPeriod)
+		timer.Reset(period)
 		select {
 		case <-l.wake:
 		case <-timer.C:
 		}
 	}
+}
+
+// nextLook is how long after this look the background goroutine takes the next if it is not told: period was the last wait, seen the state at the last look. It says whether it
+// wants to be told before it looks whether the lead is free, so one of the two is noticed.
+func (l *leader) nextLook(period time.Duration, seen uint64) (next time.Duration, now uint64) {
+	next, now = backgroundPeriod, l.state.Load()
+	if now&roleMask == roleAsleep && now == seen {
+		next = min(2*period, tickPeriod)
+	}
+	if patient := next > backgroundPeriod; l.patient.Load() != patient {
+		l.patient.Store(patient)
+	}
+	return next, now
 }
 
 // lead polls and sleeps until a foreground waiter wants to lead. It reports whether a handler handed off.

@@ -539,3 +539,47 @@ func TestReliefEndsLull(t *testing.T) {
 	}
 	t.Fatalf("still in a lull after %d short sleeps that ended in relief", len(lulls))
 }
+
+// TestLooksSeldom: the background goroutine looks half as often each time that it finds the same waiter asleep, and is told when that one leaves.
+func TestLooksSeldom(t *testing.T) {
+	e, err := New(Config{Name: "x", Manual: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	l := &e.leader
+	told := func() bool {
+		select {
+		case <-l.wake:
+			return true
+		default:
+			return false
+		}
+	}
+	for told() {
+	}
+	const asleep, polling = 5<<2 | roleAsleep, 6<<2 | rolePolling
+	period, seen := backgroundPeriod, uint64(0)
+	for i, look := range []struct {
+		state uint64
+		want  time.Duration
+	}{
+		{asleep, 1}, {asleep, 2}, {asleep, 4}, {polling, 1}, {polling, 1}, {asleep, 1}, {asleep, 2}, {asleep + oneTerm, 1}, {asleep + oneTerm, 2},
+		{asleep + oneTerm, 4}, {asleep + oneTerm, 8}, {asleep + oneTerm, 16}, {asleep + oneTerm, 32}, {asleep + oneTerm, 64}, {asleep + oneTerm, 128}, {asleep + oneTerm, 250}, {asleep + oneTerm, 250},
+	} {
+		l.state.Store(look.state)
+		if period, seen = l.nextLook(period, seen); period != look.want*time.Millisecond || l.patient.Load() != (look.want > 1) {
+			t.Errorf("look %d: the next in %v, patient %v; want %v ms", i, period, l.patient.Load(), int64(look.want))
+		}
+	}
+	l.state.Store(polling)
+	if l.leave(polling); !told() {
+		t.Error("a waiter has left, and the background goroutine, which looks seldom, was not told")
+	}
+	l.nextLook(period, seen)
+	l.state.Store(polling)
+	if l.leave(polling); told() {
+		t.Error("told where it looks soon anyhow")
+	}
+	l.state.Store(roleFree)
+}
