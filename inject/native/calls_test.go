@@ -531,7 +531,7 @@ func TestNear(t *testing.T) {
 		}{{1, 8, abi.OK}, {1, 1 << 20, abi.ErrArgument}, {farElement, 8, abi.ErrFar}} {
 			h := &fakeHost{near: near}
 			h.memory[8] = 42
-			if _, err := in.Run(order{op: 61, n: o.element, a: o.offset}.payload(), nil, h); err != nil {
+			if _, err := in.Run(order{op: 62, n: o.element, a: o.offset}.payload(), nil, h); err != nil {
 				t.Fatal(err)
 			}
 			want, calls, word := abi.ErrFar, 0, uint64(0)

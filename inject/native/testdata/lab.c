@@ -84,7 +84,7 @@ static int32_t calls(const struct order *o, const void *payload, uint32_t size)
     case 32: v[0] = (uint64_t)wherry_row(0, (int32_t)o->n, o->a); break;
     case 33: v[0] = (uint64_t)wherry_shard_rows(0, (int32_t)o->n, &range), v[1] = range.first, v[2] = range.count; break;
     case 34: v[0] = (uint64_t)wherry_get((int32_t)o->n, 1, o->a, &v[1], 8); break;
-    case 61: v[0] = (uint64_t)wherry_get_near((int32_t)o->n, 1, o->a, &v[1], 8); break;
+    case 62: v[0] = (uint64_t)wherry_get_near((int32_t)o->n, 1, o->a, &v[1], 8); break;
     case 35: v[1] = 77, v[0] = (uint64_t)wherry_put((int32_t)o->n, 1, o->a, &v[1], 8); break;
     case 36: v[0] = (uint64_t)wherry_atomic((int32_t)o->n, 1, o->a, WHERRY_ATOMIC_ADD, 8, o->b, 0, &v[1]); break;
     case 37: wherry_payload(&p), v[0] = p.addr == payload, v[1] = p.size == size; break;
@@ -171,5 +171,5 @@ WHERRY_ENTRY(payload, size)
     case 55: return views(o);
     case 50: case 51: return scratch(o);
     }
-    return o->op < 40 || o->op == 52 || o->op == 53 || o->op == 61 ? calls(o, payload, size) : messages(o, payload);
+    return o->op < 40 || o->op == 52 || o->op == 53 || o->op == 62 ? calls(o, payload, size) : messages(o, payload);
 }
