@@ -324,9 +324,13 @@ func executable(t *testing.T) (bytes int64) {
 func settled(t *testing.T) (bytes int64) {
 	t.Helper()
 	bytes = executable(t) + 1
-	for now := int64(0); now != bytes; time.Sleep(10 * time.Millisecond) {
+	before := int64(0)
+	for end := time.Now().Add(time.Minute); before != bytes; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("machine code comes and goes for a minute: %d bytes, and %d before", bytes, before)
+		}
 		runtime.GC()
-		bytes, now = executable(t), bytes
+		bytes, before = executable(t), bytes
 	}
 	return bytes
 }
