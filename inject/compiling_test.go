@@ -191,8 +191,8 @@ func TestCompilingWasmStops(t *testing.T) {
 			endless := start(hostile, "endless", 2700, c.time)
 			from := time.Now()
 			eventually(t, func() string {
-				if z := node.rt.Stats().Sizes; z.Unready == 0 {
-					return fmt.Sprintf("%+v: the run is not there", z)
+				if e.Stats().Compiling == 0 {
+					return "the compiler is not asked yet"
 				}
 				return ""
 			})

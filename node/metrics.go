@@ -100,6 +100,7 @@ func functionMetrics() []metric {
 		{"inject_code_cache_evictions_total", "Objects that had to go.", counter, func(f *figures) float64 { return float64(f.runs.Evicted) }},
 		{"inject_compiled_total", "Functions compiled.", counter, func(f *figures) float64 { return float64(f.engine.Compiled) }},
 		{"inject_compiled_elsewhere_total", "Functions compiled by a compiler process.", counter, func(f *figures) float64 { return float64(f.engine.Elsewhere) }},
+		{"inject_compiling", "Functions that compiler processes are asked for now.", gauge, func(f *figures) float64 { return float64(f.engine.Compiling) }},
 		{"inject_compile_cache_hits_total", "Functions taken from the disk cache.", counter, func(f *figures) float64 { return float64(f.engine.CacheHits) }},
 		{"inject_failed_instances_total", "Instances thrown away after a trap or a stop.", counter, func(f *figures) float64 { return float64(f.engine.Failed) }},
 		{"inject_machine_code_bytes", "What the machine code of functions is charged.", gauge, func(f *figures) float64 { return float64(f.engine.CodeBytes) }},

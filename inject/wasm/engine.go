@@ -48,6 +48,7 @@ type Engine struct {
 type Stats struct {
 	Compiled      uint64 // variants compiled
 	Elsewhere     uint64 // of those, by a compiler process
+	Compiling     int    // variants that compiler processes are asked for now
 	CacheHits     uint64 // variants whose machine code came from disk
 	CacheMisses   uint64 // variants that were looked for on disk and not found, or not usable
 	CacheEvicted  uint64 // files removed to keep the directory below its limit
@@ -138,6 +139,9 @@ func (e *Engine) Stats() Stats {
 	s := e.stats
 	s.Stats = e.room.Stats()
 	_, s.CodeBytes = e.machine.Usage()
+	if e.compilers != nil {
+		s.Compiling = e.compilers.pool.Asked()
+	}
 	if e.cache != nil {
 		s.CacheEvicted = e.cache.Evicted()
 	}

@@ -109,6 +109,13 @@ func (p *Pool) Hello(ctx context.Context) (Hello, error) {
 // Started is how many processes were started so far.
 func (p *Pool) Started() uint64 { return p.started.Load() }
 
+// Asked is how many requests are answered now, or wait for their turn.
+func (p *Pool) Asked() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.config.Processes - p.queue.free + p.queue.total
+}
+
 func (p *Pool) start(ctx context.Context) (*process, error) {
 	p.started.Add(1)
 	return start(ctx, p.config.Command, p.config.MemoryBytes)
