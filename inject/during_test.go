@@ -184,3 +184,51 @@ func TestVisitMeanwhile(t *testing.T) {
 		})
 	}
 }
+
+// TestEndlessBesideOthers: a principal's functions that never end, many more than compute at once, let another's go on and end; and all of them end once
+// nobody wants them, those that wait for their turn too.
+func TestEndlessBesideOthers(t *testing.T) {
+	const crowd, others = 90, 20
+	s := newStreet(t)
+	s.ready(0)
+	var endless []*inject.Future
+	for range crowd {
+		endless = append(endless, s.start(within(t, time.Hour), 0, payload(1, one(opHang, 0, 0))))
+	}
+	own := s.prepare(s.nodes[0], "steps") // the node is another principal
+	start := func(program []byte) *inject.Future {
+		fut, err := own.Start(within(t, patience), []inject.Root{{Element: 0, Payload: program}}, inject.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fut
+	}
+	var waits []*inject.Future
+	for range others {
+		waits = append(waits, start(payload(1, one(opWait, 0, gate))))
+	}
+	eventually(t, func() string {
+		if n := s.nodes[0].rt.Stats().Sizes.Running; n < crowd+others {
+			return fmt.Sprintf("%d run", n)
+		}
+		return ""
+	})
+	s.open(0)
+	for _, fut := range waits {
+		if _, err := wait(t, fut); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, fut := range endless {
+		fut.Cancel()
+	}
+	for _, fut := range endless {
+		if _, err := wait(t, fut); err == nil {
+			t.Error("what never ends has ended by itself")
+		}
+	}
+	s.quiet()
+	if n := inject.Turns(s.nodes[0].rt); n != 0 {
+		t.Errorf("%d turns are left", n)
+	}
+}

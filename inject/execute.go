@@ -163,6 +163,7 @@ func (rt *Runtime) execute(h *host) (more bool) {
 
 // conclude ends a run whose function has returned. It reports whether there is more to do.
 func (rt *Runtime) conclude(h *host, status abi.Status, err error) (more bool) {
+	h.rests()
 	end := h.end(status, err)
 	if h.goes && end.Code == travel.CodeOK {
 		if st := h.Forward(0, h.to, h.onward); st != abi.OK {

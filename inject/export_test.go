@@ -72,3 +72,10 @@ func Begins(elements []string, roots []Root) string {
 	}
 	return f.begins(roots)
 }
+
+// Turns is how many turns have begun or are waited for.
+func Turns(rt *Runtime) int {
+	rt.turns.mu.Lock()
+	defer rt.turns.mu.Unlock()
+	return rt.turns.computing + rt.turns.waiting
+}

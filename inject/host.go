@@ -41,6 +41,8 @@ type host struct {
 	leads   bool           // this goroutine drives the fabric
 	away    bool           // released: others go on with what is to be done
 
+	computes bool // it has a turn (turns)
+
 	stopped    atomic.Bool
 	now        travel.Instant // when the message came, while that is recent enough; else 0
 	deadline   travel.Instant // as it was when the run began: the invocation's own is the core's
@@ -139,6 +141,7 @@ func (h *host) stop() {
 // from here on, and run the branches that wait for a worker.
 func (h *host) release() {
 	h.now = 0
+	h.rests()
 	if h.instance != nil {
 		h.instance.Waits()
 	}
@@ -177,10 +180,11 @@ func (h *host) time() travel.Instant {
 func (h *host) Tick() error {
 	h.now = 0
 	h.slices++
-	if h.away {
+	if h.computes {
 		runtime.Gosched()
 	} else {
 		h.release()
+		h.compute()
 	}
 	if h.stopped.Load() {
 		return errStopped

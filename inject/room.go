@@ -146,6 +146,7 @@ func (rt *Runtime) await(h *host) (more bool) {
 
 // rest clears what a host knows of a run that is given back and starts over. mu is held.
 func (h *host) rest() {
+	h.rests()
 	h.told("", abi.OK)
 	h.unname()
 	h.message, h.leads, h.away, h.now, h.payload, h.dealt, h.said, h.slices, h.sent = fabric.Message{}, false, false, 0, nil, false, h.said[:0], 0, 0

@@ -128,8 +128,9 @@ type Runtime struct {
 
 	work    sync.WaitGroup // goroutines of ours
 	workers int            // under mu
-	waits   int            // runs that wait for room; under mu
-	limits  *abi.Limits    // of every run; nil: the program's
+	turns   turns
+	waits   int         // runs that wait for room; under mu
+	limits  *abi.Limits // of every run; nil: the program's
 
 	incoming fabric.Message // that the core is given; under mu
 	kept     bool           // its credit is withheld
@@ -181,6 +182,8 @@ func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 		rt.limits = &rt.cfg.Limits
 	}
 	rt.loads = loads{byKey: map[loadKey]*load{}, by: map[string]int{}}
+	rt.turns.most = turnsPerProcessor * runtime.GOMAXPROCS(0)
+	rt.turns.timer = time.AfterFunc(turnWait, rt.lateTurn)
 	rt.life, rt.end = context.WithCancel(context.Background())
 	for i, e := range cfg.Engines {
 		for _, o := range e.Offers() {
