@@ -128,7 +128,7 @@ func (e *Element) leaveClaim(ep *Endpoint) {
 }
 
 // idleClaims are the claims without endpoints. The one to be given up first is the oldest of the principal that has most of them, so
-// so that no principal pushes out others' claims; a member's only if there are no others. It is found, and each change made, in
+// that no principal pushes out others' claims; a member's only if there are no others. It is found, and each change made, in
 // the logarithm of the number of principals: a peer that connects and leaves does not cost a walk over all claims.
 type idleClaims struct {
 	n      int

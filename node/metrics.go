@@ -76,7 +76,7 @@ func nodeMetrics() []metric {
 
 func functionMetrics() []metric {
 	return []metric{
-		{"inject_runs_total", "Branches run here.", counter, func(f *figures) float64 { return float64(f.runs.Runs) }},
+		{"inject_runs_total", "Branches begun here, also those that then waited for room.", counter, func(f *figures) float64 { return float64(f.runs.Runs) }},
 		{"inject_forwards_total", "Branches handed on from here.", counter, func(f *figures) float64 { return float64(f.runs.Forwards) }},
 		{"inject_forks_total", "Branches forked here.", counter, func(f *figures) float64 { return float64(f.runs.Forks) }},
 		{"inject_refused_total", "Branches not taken.", counter, func(f *figures) float64 { return float64(f.runs.Refused) }},
@@ -89,7 +89,7 @@ func functionMetrics() []metric {
 		{"inject_paced_total", "Times that a member was told to keep an origin's branches back.", counter, func(f *figures) float64 { return float64(f.runs.Paced) }},
 		{"inject_waits_total", "Times that a function found no room to send a branch, and waited.", counter, func(f *figures) float64 { return float64(f.runs.Waits) }},
 		{"inject_stuck_total", "Functions ended because they waited so and the backlog was full.", counter, func(f *figures) float64 { return float64(f.runs.Stuck) }},
-		{"inject_awaiting", "Of them, those that wait for room for an instance.", gauge, func(f *figures) float64 { return float64(f.runs.Sizes.Awaiting) }},
+		{"inject_awaiting", "Branches that wait for room for an instance.", gauge, func(f *figures) float64 { return float64(f.runs.Sizes.Awaiting) }},
 		{"inject_awaited_total", "Branches that waited for room for an instance.", counter, func(f *figures) float64 { return float64(f.runs.Awaited) }},
 		{"inject_pressed_total", "Times that a function which keeps scratch here was found in the way of an older one that waited for room.", counter, func(f *figures) float64 { return float64(f.runs.Pressed) }},
 		{"inject_yielded_total", "Functions started here that were ended to let older ones have room.", counter, func(f *figures) float64 { return float64(f.runs.Yielded) }},

@@ -180,18 +180,12 @@ func (r *Rows) Uint(i, f int) uint64 {
 	return getUint(r.Cell(i, f))
 }
 
-// Float is the number in field f of row i: a float as it is, an integer as the nearest float (exact up to 2^53), a bool as 0 or 1.
-// It panics if the field is no number.
+// Float is float field f in row i. It panics if the field is of another type: many integers of more than 53 bits are no float, so
+// only Uint reads an integer.
 func (r *Rows) Float(i, f int) float64 {
-	c, cell := r.layout.Codecs[f], r.Cell(i, f)
-	r.must(c.float() || c.integer() || c.code == codeBool, f, "Float")
-	switch {
-	case c.float():
-		return getFloat(cell)
-	case c.signed():
-		return float64(getInt(cell))
-	}
-	return float64(getUint(cell))
+	c := &r.layout.Codecs[f]
+	r.must(c.float(), f, "Float")
+	return getFloat(r.Cell(i, f))
 }
 
 // AppendCell appends field f of row i as text, as Type.AppendText does.

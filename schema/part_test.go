@@ -441,31 +441,6 @@ func BenchmarkWriteCSV(b *testing.B) {
 	}
 }
 
-// TestFloatOfAny: every number can be had as a float, whatever its type.
-func TestFloatOfAny(t *testing.T) {
-	for _, c := range []struct {
-		typ  Type
-		text string
-		want float64
-	}{
-		{I8, "-5", -5}, {I16, "-300", -300}, {I32, "-70000", -70000}, {I64, "-9007199254740992", -1 << 53},
-		{U8, "200", 200}, {U16, "60000", 60000}, {U32, "4000000000", 4e9}, {U64, "42", 42}, {U64, "18446744073709551615", 1 << 64},
-		{F32, "1.5", 1.5}, {F64, "-2.25", -2.25}, {Bool, "true", 1}, {Bool, "false", 0},
-	} {
-		b, err := NewPartBuilder(&Schema{Fields: []Field{{Name: "x", Type: c.typ}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := b.AppendStrings(c.text); err != nil {
-			t.Fatal(err)
-		}
-		rows := b.Rows()
-		if got := rows.Float(0, 0); got != c.want {
-			t.Errorf("%s %s is %v, want %v", c.typ, c.text, got, c.want)
-		}
-	}
-}
-
 // TestFieldOfAnotherType: a field read as what it is not is named with its type and the right method, and gives no
 // number that only looks like one.
 func TestFieldOfAnotherType(t *testing.T) {
@@ -492,6 +467,8 @@ func TestFieldOfAnotherType(t *testing.T) {
 		"Rows.Uint of field name, which is of type str: read it with Text":   func() { r.Uint(0, 0) },
 		"Rows.Uint of field f, which is of type f64: read it with Float":     func() { r.Uint(0, 2) },
 		"Rows.Float of field id, which is of type bytes2: read it with Cell": func() { r.Float(0, 4) },
+		"Rows.Float of field n, which is of type u64: read it with Uint":     func() { r.Float(0, 1) },
+		"Rows.Float of field ok, which is of type bool: read it with Uint":   func() { r.Float(0, 3) },
 		"Rows.Text of field n, which is of type u64: read it with Uint":      func() { r.Text(0, 1) },
 	} {
 		func() {
@@ -502,6 +479,9 @@ func TestFieldOfAnotherType(t *testing.T) {
 			}()
 			read()
 		}()
+	}
+	if got := r.Float(0, 2); got != 1.5 {
+		t.Errorf("Float of 1.5 is %v", got)
 	}
 	if _, err := (&Rows{}).Field("n", U64); !errors.Is(err, ErrArgument) {
 		t.Errorf("of no rows: %v", err)

@@ -27,7 +27,7 @@ describes them, and how Go programs borrow.`,
 	})
 	a.client.add(parent)
 	var on string
-	parent.PersistentFlags().StringVar(&on, "on", "", "node that lends the device (default: the only one that lends one of that name)")
+	parent.PersistentFlags().Var((*onceValue)(&on), "on", "node that lends the device (default: the only one that lends one of that name)")
 	a.completeFlag(parent, "on", completeNodes)
 	parent.AddCommand(a.devListCommand(&on), a.devStatCommand(&on), a.devGrantCommand(&on), a.devBorrowCommand(&on), a.devReturnCommand(&on))
 	return parent

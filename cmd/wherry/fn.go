@@ -292,8 +292,8 @@ func (f *runFlags) checkCall(cmd *cobra.Command) error {
 	return nil
 }
 
-// onceValue is a flag's text that may be given once: of two datasets the last one would be taken, and the answer be that of
-// half the question.
+// onceValue is the text of a flag that may be given once. Of two datasets or nodes the last one would be taken without a word:
+// the answer would be that of half the question, and a command that removes would remove half of what was named.
 type onceValue string
 
 func (v *onceValue) String() string { return string(*v) }

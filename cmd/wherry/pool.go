@@ -29,7 +29,7 @@ regions if they were started with --pool-memory. docs/pool.md describes them.`,
 	})
 	a.client.add(parent)
 	var on string
-	parent.PersistentFlags().StringVar(&on, "on", "", "node that has the region (default: the only one that has it; to create: the only one there is)")
+	parent.PersistentFlags().Var((*onceValue)(&on), "on", "node that has the region (default: the only one that has it; to create: the only one there is)")
 	a.completeFlag(parent, "on", completeNodes)
 	parent.AddCommand(a.poolCreateCommand(&on), a.poolListCommand(&on), a.poolStatCommand(&on), a.poolResizeCommand(&on), a.poolGrantCommand(&on), a.poolRemoveCommand(&on),
 		a.poolCopyCommand(&on), a.poolBackupCommand(&on), a.poolRestoreCommand(&on), a.poolItemCommand(&on))

@@ -65,7 +65,7 @@ The exit code is the program's, 128 and the number of a signal that killed it.
 	a.client.add(cmd)
 	p := cmd.Flags()
 	p.SetInterspersed(false) // what follows the program is the program's
-	p.StringVar(&f.on, "on", "", "the node whose memory is used")
+	p.Var((*onceValue)(&f.on), "on", "the node whose memory is used")
 	p.StringVar(&f.local, "local", "256MiB", fmt.Sprintf("how much of it may be here at a time, of all processes together, at least %v", node.Bytes(excache.MinLocalBytes)))
 	p.StringVar(&f.least, "least", "128KiB", "allocations from this size on are remote, at least 4KiB")
 	p.StringVar(&f.heap, "heap", heapLarge, "large: allocations from --least on; all: smaller ones too, by the system's jemalloc")

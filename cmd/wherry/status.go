@@ -65,7 +65,7 @@ the exit code says so (docs/cli.md).`,
 		},
 	}
 	p := cmd.Flags()
-	p.StringVar(&f.node, "node", "", "the node to ask, like the argument")
+	p.Var((*onceValue)(&f.node), "node", "the node to ask, like the argument")
 	p.BoolVarP(&f.watch, "watch", "w", false, "ask again and again, until Ctrl-C; --timeout then bounds each round")
 	p.DurationVar(&f.every, "every", 2*time.Second, fmt.Sprintf("with --watch: how often, at least %v", shortestWatch))
 	a.client.add(cmd)

@@ -78,13 +78,21 @@ func TestLapsed(t *testing.T) {
 	}
 }
 
-// TestLapsedWhileRunning: the same where a function still runs that was asked to stop.
+// TestLapsedWhileRunning: the same where a function still runs that was asked to stop, with scratch (then there is a tombstone) and
+// before it has asked for some.
 func TestLapsedWhileRunning(t *testing.T) {
+	t.Run("with scratch", func(t *testing.T) { lapsedWhileRunning(t, true) })
+	t.Run("without scratch", func(t *testing.T) { lapsedWhileRunning(t, false) })
+}
+
+func lapsedWhileRunning(t *testing.T, scratch bool) {
 	w := newTown(t, 3, travel.Limits{})
 	w.start(t, travel.StartArgs{Stateful: true, Deadline: w.now + 10*second}, 2)
 	p := w.one(t, w.settle(t, nil))
-	if err := p.d.core.HoldState(p.r, "scratch"); err != nil {
-		t.Fatal(err)
+	if scratch {
+		if err := p.d.core.HoldState(p.r, "scratch"); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if _, err := p.d.core.Fork(w.now, p.r, 3, nil, nil); err != nil {
 		t.Fatal(err)

@@ -430,5 +430,5 @@ func (c *Core) awaits(r *Run) string {
 	default:
 		return ""
 	}
-	return fmt.Sprintf("; it waited for room for %d KiB, %d others with it: raise the engine's MaxInstances or MemoryBytes, start fewer at once, or allow more time", r.need>>10, c.rooms.n-1)
+	return fmt.Sprintf("; it waited for room for %d KiB, as did %d more: raise the engine's MaxInstances or MemoryBytes, start fewer at once, or allow more time", r.need>>10, c.rooms.n-1)
 }
