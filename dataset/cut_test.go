@@ -62,7 +62,7 @@ func (eofColumns) Close()                     {}
 
 type eofFormat struct{ columnFormat }
 
-func (eofFormat) open(context.Context, Input, column.Schema) (columnar, error) {
+func (eofFormat) open(context.Context, Input, Phase, column.Schema) (columnar, error) {
 	return eofColumns{}, nil
 }
 

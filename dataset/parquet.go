@@ -18,7 +18,7 @@ import (
 type parquetFormat struct{ o *Options }
 
 func (f parquetFormat) look(ctx context.Context, in Input, _ column.Schema) (column.Schema, error) {
-	r, err := f.start(in)
+	r, err := f.start(in, PhaseScan)
 	if err != nil {
 		return nil, err
 	}
@@ -29,8 +29,8 @@ func (f parquetFormat) look(ctx context.Context, in Input, _ column.Schema) (col
 	return r.schema, nil
 }
 
-func (f parquetFormat) open(ctx context.Context, in Input, s column.Schema) (columnar, error) {
-	r, err := f.start(in)
+func (f parquetFormat) open(ctx context.Context, in Input, phase Phase, s column.Schema) (columnar, error) {
+	r, err := f.start(in, phase)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func damaged(in string, err *error) {
 }
 
 // start opens a file and reads its footer.
-func (f parquetFormat) start(in Input) (r *parquetReader, err error) {
+func (f parquetFormat) start(in Input, phase Phase) (r *parquetReader, err error) {
 	s, err := in.Open()
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (f parquetFormat) start(in Input) (r *parquetReader, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: it is no Parquet file, or is cut off: copy or write the file again: %w", ErrInput, in.Name(), err)
 	}
-	r = &parquetReader{name: in.Name(), stream: s, at: at, file: file, most: uint64(f.o.MemoryBytes) / 2, chunkRows: part.ChunkRows, progress: func(done int64) { f.o.Progress(PhaseFill, done, size) }, size: size}
+	r = &parquetReader{name: in.Name(), stream: s, at: at, file: file, most: uint64(f.o.MemoryBytes) / 2, chunkRows: part.ChunkRows, progress: func(done int64) { f.o.Progress(phase, done, size) }, size: size}
 	if err := r.columns(); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrInput, in.Name(), err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/dataset/part"
+	"github.com/wherry-fabric/wherry/schema"
 )
 
 // textPutter adds a value, as text files have it, to a column. It does not keep the text.
@@ -385,5 +386,19 @@ func putHex(t column.Type) textPutter {
 			return fmt.Errorf("%s has %d bytes, %v has %d", clipped(text), len(buf), t, t.Width)
 		}
 		return b.Bytes(buf)
+	}
+}
+
+// putFixed reads what rows of fixed width and parameters of functions have: that is what put reads, and more (integers as 0x…).
+func putFixed(t schema.Type, put textPutter) textPutter {
+	codec, value := t.Codec(), make([]byte, t.Size())
+	return func(b *part.Builder, text []byte) error {
+		if put(b, text) == nil {
+			return nil
+		}
+		if err := codec.PutText(value, text); err != nil {
+			return err
+		}
+		return b.Bytes(value)
 	}
 }
