@@ -49,7 +49,7 @@ func TestPackedFormats(t *testing.T) {
 			if p.Rows != uint64(len(rows)) || p.Kind != cluster.Records {
 				t.Fatalf("%s: %d rows of kind %v", in.Name(), p.Rows, p.Kind)
 			}
-			got := [][]byte{b.Memory(0, cluster.RowsWindow), b.Memory(1, cluster.RowsWindow)}
+			got := [][]byte{b.Memory(0, cluster.FixedValues), b.Memory(1, cluster.FixedValues)}
 			if want == nil {
 				want = got
 			} else if !bytes.Equal(got[0], want[0]) || !bytes.Equal(got[1], want[1]) {

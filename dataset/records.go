@@ -141,7 +141,7 @@ func (sc *recordScan) fill(ctx context.Context, in Input, p *Plan, sink Sink) er
 	var writers []*windowWriter // of the rows: the node writes what is around them
 	buffer := bufferFor(len(p.Sizes))
 	for e, sizes := range p.Sizes {
-		writers = append(writers, newWindowWriter(sink, uint32(e), cluster.RowsWindow, sizes[cluster.RowsWindow], buffer))
+		writers = append(writers, newWindowWriter(sink, uint32(e), cluster.FixedValues, sizes[cluster.FixedValues], buffer))
 	}
 	row := uint64(0)
 	err = sc.each(rows, func(record []byte) error {

@@ -95,7 +95,7 @@ func fill(t fatal, p *Plan, mapped bool) (*Buffers, Sink) {
 // rowTexts is row local of an element, as text.
 func rowTexts(p *Plan, b *Buffers, e uint32, local uint64) []string {
 	l, _ := p.Schema.Layout()
-	record := b.Memory(e, cluster.RowsWindow)[local*uint64(l.Size):][:l.Size]
+	record := b.Memory(e, cluster.FixedValues)[local*uint64(l.Size):][:l.Size]
 	var out []string
 	for i, f := range p.Schema.Fields {
 		cell := record[l.Offsets[i]:][:f.Type.Size()]

@@ -100,7 +100,8 @@ With a schema csv and ndjson have the columns that it names, with these types, a
 nothing is inferred: name:type,name:type,… with the types i8…i64, u8…u64, f32, f64,
 bool, str and bytesN; without --header those of a csv file in this order. One column
 of fixed width, as in row:u64, can be followed by chase; --packed makes a C struct
-of each row, for functions that read such rows. raw are such structs as they lie in
+of each row, for functions that read such rows. Both take parquet and arrow too, of
+which they name columns. raw are such structs as they lie in
 memory, edges is a graph, loaded as compressed sparse rows in both directions: a text
 with an edge per line, or with --format edges a parquet or arrow file that has columns
 src and dst (or two others first), or a list of targets for each vertex.`,
