@@ -120,3 +120,14 @@ func TestBadValues(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A shard without rows has no encoding: it does not make that of the others a mixed one.
+func TestEncodingOfFewRows(t *testing.T) {
+	p, err := loaded(t, Options{Format: CSV, Spread: Spread{Elements: 3}}, NewText("in", []byte("n,text\n1,a\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Stats[0].Encoding != part.EncodingPlain || p.Stats[1].Encoding == part.EncodingMixed {
+		t.Errorf("%+v", p.Stats)
+	}
+}
