@@ -144,6 +144,14 @@ func putter(f field) (func(*part.Builder, reflect.Value) error, error) {
 			as := a.As16()
 			return b.Bytes(as[:])
 		}, nil
+	case k == reflect.String && t.ID == column.Decimal128:
+		return func(b *part.Builder, v reflect.Value) error {
+			is, err := column.ReadDecimal([]byte(v.String()), t)
+			if err != nil {
+				return err
+			}
+			return b.Bytes(is[:])
+		}, nil
 	case k == reflect.String && t.Extension != column.NoExtension:
 		return func(b *part.Builder, v reflect.Value) error {
 			is, err := t.Extension.Read(v.String())
