@@ -524,9 +524,9 @@ not connected, or does not answer. With --json they are in "lost" and in
 
 func writeDataset(w io.Writer, d *client.Dataset) {
 	t := d.Table
-	fmt.Fprintf(w, "%s: %v, %d rows, version %d, owner %s, %v, %s\n", d.Name, t.Kind, t.Rows, d.Version, d.Owner, node.Bytes(d.LentBytes), access(d.Writable))
+	fmt.Fprintf(w, "%s: %v, %d %s, version %d, owner %s, %v, %s\n", d.Name, t.Kind, t.Rows, plural(t.Rows, "row"), d.Version, d.Owner, node.Bytes(d.LentBytes), access(d.Writable))
 	for _, col := range t.Columns {
-		fmt.Fprintf(w, "  column  %-20s %v%s\n", col.Name, col.Type, map[bool]string{true: "?"}[col.Nullable])
+		fmt.Fprintf(w, "  column  %-20s %v%s\n", schema.Printable(col.Name), col.Type, map[bool]string{true: "?"}[col.Nullable])
 	}
 	if len(t.Schema.Fields) > 0 {
 		fmt.Fprintf(w, "  schema  %v\n", &t.Schema)
