@@ -100,7 +100,7 @@ func TestColumnOfNumbers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if report.Bytes != 8*rows || report.Table.File() != cluster.RowsFile {
+			if report.Bytes != 8*rows || report.Table.File() != cluster.FixedFile {
 				t.Errorf("%s: %d bytes, file %d", name, report.Bytes, report.Table.File())
 			}
 			table, err := c.Table(t.Context(), name, "r")
@@ -126,7 +126,7 @@ func TestColumnOfNumbers(t *testing.T) {
 				t.Fatal(err)
 			}
 			for e := range 2 { // a window in a file is mapped as one of its own is, and no longer
-				m, err := table.Import(t.Context(), c.links.Endpoint(table.Shards[e].Element), e, cluster.RowsWindow)
+				m, err := table.Import(t.Context(), c.links.Endpoint(table.Shards[e].Element), e, cluster.FixedValues)
 				if err != nil || m.Mapped() != (scheme == "shm") {
 					t.Fatalf("%s: element %d is mapped: %v, %v", name, e, err == nil && m.Mapped(), err)
 				}
@@ -145,7 +145,7 @@ func TestColumnOfNumbers(t *testing.T) {
 			if name == "cyclic" {
 				want[1], want[2] = sums(text, 0, rows, 2), sums(text, 1, rows, 2)
 			}
-			got := readByArrow(t, stream.Bytes(), b.window(t, c, name, 0, cluster.RowsFile), b.window(t, c, name, 1, cluster.RowsFile))
+			got := readByArrow(t, stream.Bytes(), b.window(t, c, name, 0, cluster.FixedFile), b.window(t, c, name, 1, cluster.FixedFile))
 			if !slices.Equal(got, want) {
 				t.Errorf("%s: the stream, and the file of each element, are %q, want %q", name, got, want)
 			}
@@ -212,7 +212,7 @@ func TestColumnOfStructs(t *testing.T) {
 	if got := readCSV(t, c, "pairs", ReadOptions{}); got != text {
 		t.Errorf("%q came back", got)
 	}
-	if got := readByArrow(t, b.window(t, c, "pairs", 1, cluster.RowsFile))[0]; got != "row fixed_size_binary[8] all there [b'\\x03\\x00\\x00\\x00\\x1e\\x00\\x00\\x00']\n" {
+	if got := readByArrow(t, b.window(t, c, "pairs", 1, cluster.FixedFile))[0]; got != "row fixed_size_binary[8] all there [b'\\x03\\x00\\x00\\x00\\x1e\\x00\\x00\\x00']\n" {
 		t.Errorf("the file is %s", got)
 	}
 	_, err = invoke.Query(patient(t), c.Runtime(), table, query.Query{Agg: []string{"n=count()"}})

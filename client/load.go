@@ -590,7 +590,7 @@ func (l *loading) table(kind cluster.Kind, s schema.Schema, sharding cluster.Sha
 		sh := cluster.Shard{Element: n.name, Incarnation: fabric.Incarnation(n.begun.Incarnation), Addrs: n.begun.Addrs}
 		file := cluster.FileOf(kind, len(n.sizes))
 		for i, size := range n.sizes {
-			sh.Windows = append(sh.Windows, cluster.Window{Size: size, Writable: l.spec.Writable && (file < 0 || i != cluster.RowsDirectory)})
+			sh.Windows = append(sh.Windows, cluster.Window{Size: size, Writable: l.spec.Writable && (file < 0 || i != cluster.FixedDirectory)})
 		}
 		l.report.Bytes += cluster.DataBytes(kind, n.sizes)
 		t.Shards = append(t.Shards, sh)

@@ -162,7 +162,7 @@ func (r *Reader) fetch(ctx context.Context, shares map[uint32]*share) error {
 	size := uint64(r.layout.Size)
 	return eachShare(shares, func(e uint32, s *share) error {
 		s.records = make([]byte, s.count*size)
-		return r.ReadAt(ctx, int(e), cluster.RowsWindow, s.records, s.first*size)
+		return r.ReadAt(ctx, int(e), cluster.FixedValues, s.records, s.first*size)
 	})
 }
 

@@ -28,6 +28,7 @@ type sale struct {
 	Host    netip.Addr
 	ID      string   `wherry:"id,uuid"`
 	Bytes   [16]byte `wherry:"b,uuid"`
+	Price   string   `wherry:"price,decimal128(10, 2)"`
 	private int
 	Skipped chan int `wherry:"-"`
 }
@@ -38,7 +39,7 @@ func orders(n int) []sale {
 		yes, note := i%2 == 0, strings.Repeat("n", i%5)
 		out[i] = sale{User: int64(i%10) - 3, Product: []string{"tea", "coffee"}[i%2], Total: float64(i) / 4, When: time.Date(2026, 3, 1, 12, 0, i, 5000, time.UTC),
 			Took: time.Duration(i) * time.Millisecond, Code: [2]byte{byte(i), 1}, Raw: []byte{byte(i)}, Count: uint8(i),
-			Host: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), ID: fmt.Sprintf("00000000-0000-4000-8000-%012x", i), Bytes: [16]byte{1, 15: byte(i)}}
+			Host: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), ID: fmt.Sprintf("00000000-0000-4000-8000-%012x", i), Bytes: [16]byte{1, 15: byte(i)}, Price: fmt.Sprintf("%d.%02d", i-9, i%100)}
 		if i%3 != 0 {
 			out[i].Paid, out[i].Note = &yes, &note
 		}
@@ -69,7 +70,7 @@ func TestStructs(t *testing.T) {
 			t.Fatal(err)
 		}
 		if report.Rows != 500 || report.Table.Shards[0].Rows != 250 || report.Table.Columns.List() !=
-			"user id:i64,Product:utf8,total:f64,When:timestamp[us, UTC],took:duration[ms],paid:bool,Note:utf8,Code:bytes2,Raw:binary,n:u16,Host:ip,id:uuid,b:uuid" {
+			"user id:i64,Product:utf8,total:f64,When:timestamp[us, UTC],took:duration[ms],paid:bool,Note:utf8,Code:bytes2,Raw:binary,n:u16,Host:ip,id:uuid,b:uuid,price:decimal128(10, 2)" {
 			t.Errorf("%+v", report.Table)
 		}
 		if _, err := LoadRowsAs(t.Context(), c, LoadSpec{Name: "orders", Append: true}, slices.Values(want[:2])); err != nil {
@@ -136,6 +137,9 @@ func TestStructErrors(t *testing.T) {
 	_, large := LoadRows(t.Context(), c, "x", slices.Values([]struct {
 		A int `wherry:"a,u8"`
 	}{{1}, {256}}))
+	_, price := LoadRows(t.Context(), c, "x", slices.Values([]struct {
+		A string `wherry:"a,decimal128(4, 2)"`
+	}{{"1.5"}, {"1.125"}}))
 	_, text := LoadRows(t.Context(), c, "x", slices.Values([]struct{ A string }{{"\xff"}}))
 	_, twice := LoadRows(t.Context(), c, "x", slices.Values([]struct {
 		A int `wherry:"a"`
@@ -164,15 +168,16 @@ func TestStructErrors(t *testing.T) {
 		})
 	}
 	for want, err := range map[string]error{
-		"map[string]int is no column":       nested,
-		"int cannot be a column of type ut": typed,
-		`row 1, column "a": 256 does not f`: large,
-		"is not UTF-8: use []byte":          text,
-		`both called "a"`:                   twice,
-		`the columns differ`:                other,
-		`there is no column "Prodct"`:       ask(func() any { return &struct{ Prodct string }{} }, From("orders")),
-		"has a missing value: make the fi":  ask(func() any { return &struct{ Note string }{} }, From("orders")),
-		"does not go into a bool":           ask(func() any { return &struct{ Product bool }{} }, From("orders")),
+		"map[string]int is no column":        nested,
+		"int cannot be a column of type ut":  typed,
+		`row 1, column "a": 256 does not f`:  large,
+		"is not UTF-8: use []byte":           text,
+		`row 1, column "a": "1.125" has mor`: price,
+		`both called "a"`:                    twice,
+		`the columns differ`:                 other,
+		`there is no column "Prodct"`:        ask(func() any { return &struct{ Prodct string }{} }, From("orders")),
+		"has a missing value: make the fi":   ask(func() any { return &struct{ Note string }{} }, From("orders")),
+		"does not go into a bool":            ask(func() any { return &struct{ Product bool }{} }, From("orders")),
 		"-3 does not fit a uint8": ask(func() any {
 			return &struct {
 				U uint8 `wherry:"user id"`

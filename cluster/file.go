@@ -40,7 +40,7 @@ func (t *Table) File() int {
 func FileOf(k Kind, windows int) int {
 	switch {
 	case k == Records && windows == FixedWindows:
-		return RowsFile
+		return FixedFile
 	case k == CSR && windows == GraphFileWindows:
 		return GraphFile
 	}
@@ -70,7 +70,7 @@ func (t *Table) Import(ctx context.Context, ep *fabric.Endpoint, element, window
 
 // InFile reports whether a window lies in the file that is window file (Table.File).
 func InFile(window, file int) bool {
-	return window < file && (file != RowsFile || window == RowsWindow)
+	return window < file && (file != FixedFile || window == FixedValues)
 }
 
 // DataBytes is what a shard's windows hold, of these sizes; what they lie in does not count.

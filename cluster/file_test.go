@@ -33,9 +33,9 @@ func listTable(t testing.TB) *Table {
 func TestFileTables(t *testing.T) {
 	for want, spoil := range map[string]func(*Table){
 		"1 windows, the first shard has 3":   func(tab *Table) { tab.Shards[1].Windows = tab.Shards[1].Windows[:1] },
-		"window 1 is writable":               func(tab *Table) { tab.Shards[0].Windows[RowsDirectory].Writable = true },
-		"24 bytes, and the windows in it 24": func(tab *Table) { tab.Shards[0].Windows[RowsFile] = Window{Size: 24} },
-		"window 0 has 23 bytes":              func(tab *Table) { tab.Shards[0].Windows[RowsWindow] = Window{Size: 23} },
+		"window 1 is writable":               func(tab *Table) { tab.Shards[0].Windows[FixedDirectory].Writable = true },
+		"24 bytes, and the windows in it 24": func(tab *Table) { tab.Shards[0].Windows[FixedFile] = Window{Size: 24} },
+		"window 0 has 23 bytes":              func(tab *Table) { tab.Shards[0].Windows[FixedValues] = Window{Size: 23} },
 		"3 windows, records of a:str have 2": func(tab *Table) { tab.Schema = mustSchema(t, "a:str") },
 	} {
 		tab := fixedTable(t)
@@ -56,7 +56,7 @@ func TestFileTables(t *testing.T) {
 		tab  *Table
 		file int
 		cols string
-	}{{fixedTable(t), RowsFile, "next u64"}, {listTable(t), GraphFile, ""}, {graphTable(t), -1, ""}, {logTable(t), -1, ""}, {columnTable(t), -1, "user id i64"}} {
+	}{{fixedTable(t), FixedFile, "next u64"}, {listTable(t), GraphFile, ""}, {graphTable(t), -1, ""}, {logTable(t), -1, ""}, {columnTable(t), -1, "user id i64"}} {
 		got := ""
 		if c, ok := tc.tab.Readable(); ok {
 			got = fmt.Sprint(c[0].Name, " ", c[0].Type)

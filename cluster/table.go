@@ -26,7 +26,7 @@ const (
 type Kind uint8
 
 const (
-	// Records: window RowsWindow has the rows, one record of the schema, which has no text,
+	// Records: window FixedValues has the rows, one record of the schema, which has no text,
 	// after the other. They are a column of fixed width, in an Arrow file (Table.File).
 	Records Kind = 1 + iota
 	// CSR: a graph in compressed sparse rows, both ways; a row is a vertex. Its windows
@@ -42,10 +42,10 @@ const (
 
 // Windows of a Records dataset.
 const (
-	RowsWindow    = 0
-	RowsDirectory = 1 // of the column that the rows are (package dataset/part)
-	RowsFile      = 2 // the Arrow file that they lie in
-	FixedWindows  = 3
+	FixedValues    = 0
+	FixedDirectory = 1 // of the column that the rows are (package dataset/part)
+	FixedFile      = 2 // the Arrow file that they lie in
+	FixedWindows   = 3
 )
 
 // Windows of a CSR dataset. Offsets are of the element's own rows, one more

@@ -23,8 +23,8 @@ func (t *Table) validateWindows(s *Shard) error {
 		if n := len(s.Windows); n != old && n != now {
 			return fmt.Errorf("%d windows, records of %s have %d", n, clip(t.Schema.String()), now)
 		}
-		if rows := s.Rows * uint64(l.Size); size(RowsWindow) != rows {
-			return fmt.Errorf("window %d has %d bytes, %d rows have %d", RowsWindow, size(RowsWindow), s.Rows, rows)
+		if rows := s.Rows * uint64(l.Size); size(FixedValues) != rows {
+			return fmt.Errorf("window %d has %d bytes, %d rows have %d", FixedValues, size(FixedValues), s.Rows, rows)
 		}
 	case CSR:
 		if n := len(s.Windows); n != GraphWindows && n != WeightedWindows && n != GraphFileWindows {
@@ -66,7 +66,7 @@ func (t *Table) validateWindows(s *Shard) error {
 func validateFile(s *Shard, file int) error {
 	all := uint64(0)
 	for i, w := range s.Windows {
-		if w.Writable && (file == GraphFile || i == RowsDirectory) {
+		if w.Writable && (file == GraphFile || i == FixedDirectory) {
 			return fmt.Errorf("window %d is writable: only values of fixed width are", i)
 		}
 		if InFile(i, file) {

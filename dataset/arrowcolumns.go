@@ -23,8 +23,8 @@ func (f arrowFormat) look(ctx context.Context, in Input, _ column.Schema) (colum
 	return r.schema, nil
 }
 
-func (f arrowFormat) open(ctx context.Context, in Input, s column.Schema) (columnar, error) {
-	r, err := f.start(ctx, in, PhaseFill)
+func (f arrowFormat) open(ctx context.Context, in Input, phase Phase, s column.Schema) (columnar, error) {
+	r, err := f.start(ctx, in, phase)
 	if err != nil {
 		return nil, err
 	}

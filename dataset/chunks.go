@@ -23,6 +23,9 @@ type Chunks struct {
 // decides which go where: no node has anything to wait for meanwhile, however long the program takes.
 func ScanChunks(ctx context.Context, in *Chunks, o Options) (*Plan, error) {
 	o.Format = Arrow
+	if o.Schema != nil || o.Packed {
+		return nil, fmt.Errorf("%w: %s: rows of a program are loaded as columns, without a schema", ErrOptions, in.Name)
+	}
 	if err := o.prepare(); err != nil {
 		return nil, err
 	}

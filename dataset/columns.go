@@ -78,7 +78,7 @@ type columnFormat interface {
 	// look finds a file's columns. Those of the first file are known when another is looked at, and are the same; see agree.
 	look(ctx context.Context, in Input, known column.Schema) (column.Schema, error)
 	// open reads the rows.
-	open(ctx context.Context, in Input, s column.Schema) (columnar, error)
+	open(ctx context.Context, in Input, phase Phase, s column.Schema) (columnar, error)
 }
 
 // files reads one file after the other.
@@ -169,7 +169,7 @@ func (f *files) Next(ctx context.Context) ([]arrow.Array, error) {
 				return nil, io.EOF
 			}
 			in := f.inputs[f.next]
-			now, err := f.format.open(ctx, in, f.schema)
+			now, err := f.format.open(ctx, in, PhaseFill, f.schema)
 			if err != nil {
 				return nil, failed(in, err)
 			}

@@ -9,32 +9,6 @@ import (
 	"github.com/wherry-fabric/wherry/schema"
 )
 
-// rowReader reads the rows of one reading of an input.
-type rowReader interface {
-	// next reads a row into record, which it overwrites; io.EOF comes after the last one. After a *LineError the next row can be read.
-	next(record []byte) error
-}
-
-// cells puts texts into the fields of a record.
-type cells struct {
-	schema      *schema.Schema
-	layout      schema.Layout
-	emptyIsZero bool
-}
-
-// set puts text into field f.
-func (c *cells) set(record []byte, f int, text []byte) error {
-	if len(text) == 0 && c.emptyIsZero {
-		return nil // records start as zeros
-	}
-	codec, at := &c.layout.Codecs[f], c.layout.Offsets[f]
-	err := codec.PutText(record[at:int(at)+codec.Size()], text)
-	if err != nil && len(text) == 0 {
-		err = fmt.Errorf("%w; empty fields can be loaded as zero (--empty-is-zero)", err)
-	}
-	return err
-}
-
 var (
 	errBareQuote = errors.New(`a quote (") stands inside of a field that does not start with one`)
 	errQuote     = errors.New(`a field's closing quote (") must be followed by a separator or the line's end`)
@@ -199,105 +173,10 @@ func newCSVReader(lines *lineReader, comma byte) csvReader {
 	return csvReader{lines: lines, comma: comma, split: splitter{commas: uint64(comma) * eachByte, from: -1}}
 }
 
-// csvRows reads the rows of a CSV file.
-type csvRows struct {
-	csvReader
-	cells
-	columns []int // the field of each column, -1 for a column that is left out
-	header  bool  // there was one
-}
-
-// newCSVRows reads the header, if there is one.
-func newCSVRows(lines *lineReader, o *Options) (*csvRows, error) {
-	r := &csvRows{csvReader: newCSVReader(lines, o.Comma), header: o.Header}
-	s := o.Schema
-	if o.Header {
-		names, err := r.record()
-		if err == io.EOF {
-			return nil, fmt.Errorf("%w: %s is empty, not even a header is there", ErrInput, lines.file)
-		} else if err != nil {
-			return nil, err
-		}
-		if r.columns, err = matchHeader(lines.file, names, s); err != nil {
-			return nil, err
-		}
-	} else {
-		for i := range s.Fields {
-			r.columns = append(r.columns, i)
-		}
-	}
-	l, err := s.Layout()
-	if err != nil {
-		return nil, err
-	}
-	r.cells = cells{schema: s, layout: l, emptyIsZero: o.EmptyIsZero}
-	return r, nil
-}
-
 // fieldName makes a column's title a field's name.
 func fieldName(title []byte) string { return schema.Identifier(string(bytes.TrimSpace(title))) }
 
-// matchHeader finds the column of each field.
-func matchHeader(file string, names [][]byte, s *schema.Schema) ([]int, error) {
-	columns := make([]int, len(names))
-	known := make([]string, len(names))
-	found := make([]int, len(s.Fields))
-	for i, name := range names {
-		known[i] = fieldName(name)
-		f := s.Index(known[i])
-		columns[i] = f
-		if f < 0 {
-			continue
-		}
-		if found[f]++; found[f] > 1 {
-			return nil, fmt.Errorf("%w: %s: its header has the column %q twice", ErrInput, file, known[i])
-		}
-	}
-	for f, n := range found {
-		if n == 0 {
-			return nil, fmt.Errorf("%w: %s: its header has no column %q; %s", ErrInput, file, s.Fields[f].Name, schema.Suggest(s.Fields[f].Name, known))
-		}
-	}
-	return columns, nil
-}
-
-func (r *csvRows) next(record []byte) error {
-	fields, err := r.record()
-	if err != nil {
-		return err
-	}
-	if len(fields) != len(r.columns) {
-		err := fmt.Errorf("it has %d columns, want %d", len(fields), len(r.columns))
-		switch {
-		case r.mayBeHeader(fields):
-			err = fmt.Errorf("%w; if this line has the columns' names, say so (--header): columns that the schema does not name are then left out", err)
-		case len(fields) == 1 && len(r.columns) > 1 && r.first == 1:
-			err = fmt.Errorf("%w; if another byte than %q separates them, name it (--separator)", err, r.comma)
-		}
-		return r.bad("", err)
-	}
-	clear(record)
-	for i, text := range fields {
-		f := r.columns[i]
-		if f < 0 {
-			continue
-		}
-		if err := r.set(record, f, text); err != nil {
-			if r.mayBeHeader(fields) {
-				err = fmt.Errorf("%w; if this line has the columns' names, say so (--header)", err)
-			}
-			return r.bad(r.schema.Fields[f].Name, err)
-		}
-	}
-	return nil
-}
-
-// mayBeHeader reports whether the record read last may be a header that was not declared: it is the
-// first, and each of its fields could be a column's name and none a number.
-func (r *csvRows) mayBeHeader(fields [][]byte) bool {
-	return !r.header && r.first == 1 && looksHeader(fields, func(name string) bool { return r.schema.Index(name) >= 0 })
-}
-
+// looksHeader reports whether a record may be a header that was not declared: each of its fields could be a column's name, and none a number.
 func looksHeader(fields [][]byte, known func(string) bool) bool {
 	if len(fields) < 2 && !known(fieldName(fields[0])) {
 		return false
@@ -309,13 +188,4 @@ func looksHeader(fields [][]byte, known func(string) bool) bool {
 		}
 	}
 	return true
-}
-
-// bad is a LineError for the record read last, whose quotes are right: all of its lines
-// are left out, so it says how many they are.
-func (r *csvRows) bad(column string, err error) *LineError {
-	if last := r.lines.line; last > r.first {
-		err = fmt.Errorf("%w; quotes make it go on to line %d", err, last)
-	}
-	return &LineError{File: r.lines.file, Line: r.first, Column: column, Err: err}
 }

@@ -205,8 +205,8 @@ type csvColumns struct {
 	nulls []string
 }
 
-func (f *csvFormat) open(ctx context.Context, in Input, s column.Schema) (columnar, error) {
-	c, err := f.start(ctx, in, PhaseFill)
+func (f *csvFormat) open(ctx context.Context, in Input, phase Phase, s column.Schema) (columnar, error) {
+	c, err := f.start(ctx, in, phase)
 	if err != nil {
 		return nil, err
 	}
@@ -276,9 +276,13 @@ func (r *csvColumns) field(i int, text []byte, fields [][]byte) *LineError {
 	if c < 0 {
 		return nil
 	}
-	if missingText(text, r.inQuotesAt(i), r.nulls) {
-		r.cols[c].Null()
-	} else if err := r.value(c, text); err != nil {
+	err := error(nil)
+	if missingText(text, r.inQuotesAt(i) && !r.zero, r.nulls) {
+		err = r.missing(c)
+	} else {
+		err = r.value(c, text)
+	}
+	if err != nil {
 		if r.mayBeHeader(fields) {
 			err = fmt.Errorf("%w; if this line has the columns' names, say so (--header)", err)
 		}

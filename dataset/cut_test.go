@@ -62,7 +62,7 @@ func (eofColumns) Close()                     {}
 
 type eofFormat struct{ columnFormat }
 
-func (eofFormat) open(context.Context, Input, column.Schema) (columnar, error) {
+func (eofFormat) open(context.Context, Input, Phase, column.Schema) (columnar, error) {
 	return eofColumns{}, nil
 }
 
@@ -118,5 +118,16 @@ func TestBadValues(t *testing.T) {
 	_, err = loaded(t, Options{Format: CSV, ColumnTypes: types(t, "a:f32")}, text("x.csv", "a\nInf\n3e38\n-1e39\n"))
 	if err == nil || !strings.Contains(err.Error(), `line 4: column a: "-1e39" does not fit f32`) {
 		t.Error(err)
+	}
+}
+
+// A shard without rows has no encoding: it does not make that of the others a mixed one.
+func TestEncodingOfFewRows(t *testing.T) {
+	p, err := loaded(t, Options{Format: CSV, Spread: Spread{Elements: 3}}, NewText("in", []byte("n,text\n1,a\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Stats[0].Encoding != part.EncodingPlain || p.Stats[1].Encoding == part.EncodingMixed {
+		t.Errorf("%+v", p.Stats)
 	}
 }

@@ -1,5 +1,5 @@
-// Package dataset turns files into the windows of shards: columns (CSV, NDJSON, Parquet, Arrow), records (raw, CSV,
-// NDJSON) and graphs (edge lists as text or columns, or a CSR that is in memory already).
+// Package dataset turns files into the windows of shards: columns (CSV, NDJSON, Parquet, Arrow), records (raw, or made of columns) and
+// graphs (edge lists as text or columns, or a CSR that is in memory already).
 //
 // # Model
 //
@@ -9,7 +9,7 @@
 // the windows, exactly that large, reads the input again and writes each row where it
 // belongs. So a bad file fails before any memory is lent for it, windows never
 // move, and the loader itself holds a few buffers: of a records dataset never more than
-// a bufferBytes per window, of a graph some bytes per vertex (Options.MemoryBytes).
+// a chunk of columns and a bufferBytes per window, of a graph some bytes per vertex (Options.MemoryBytes).
 // What cannot be read twice, such as a pipe, is put in a Spool first.
 //
 // Columns are read once. Scan finds out which there are, and infers the types of text. Plan.Fill builds chunks and gathers them

@@ -94,7 +94,7 @@ func openEdgeColumns(ctx context.Context, in Input, f Format, o *Options, names 
 	}
 	r := &edgeColumns{ctx: ctx, name: in.Name(), o: o, names: names, known: len(names.names) > 0, fits: fits}
 	if f == Parquet {
-		rows, err := parquetFormat{o}.start(in)
+		rows, err := parquetFormat{o}.start(in, PhaseScan)
 		if err != nil {
 			return nil, err
 		}

@@ -180,8 +180,8 @@ type ndjsonColumns struct {
 	next   int // the column that comes next, mostly
 }
 
-func (f *ndjsonFormat) open(ctx context.Context, in Input, s column.Schema) (columnar, error) {
-	t, err := openText(ctx, in, f.o, PhaseFill)
+func (f *ndjsonFormat) open(ctx context.Context, in Input, phase Phase, s column.Schema) (columnar, error) {
+	t, err := openText(ctx, in, f.o, phase)
 	if err != nil {
 		return nil, err
 	}
@@ -236,8 +236,11 @@ func (r *ndjsonColumns) read() (bad *LineError, err error) {
 		return lineOf(err)
 	}
 	for c, row := range r.seen {
-		if row != r.row {
-			r.cols[c].Null()
+		if row == r.row {
+			continue
+		}
+		if err := r.without(c); err != nil {
+			return lineOf(err)
 		}
 	}
 	return nil, nil
@@ -271,16 +274,14 @@ func (r *ndjsonColumns) member(name, value []byte) error {
 	text, isText := value, r.schema[c].Type.ID == column.UTF8
 	switch value[0] {
 	case 'n':
-		r.cols[c].Null()
-		return nil
+		return r.without(c)
 	case '"':
 		var err error
 		if text, err = unquote(value, r.tmp); err != nil {
 			return r.objects.lines.errorf(r.schema[c].Name, "%w", err)
 		}
-		if missingText(text, true, r.f.o.Nulls) {
-			r.cols[c].Null()
-			return nil
+		if missingText(text, !r.zero, r.f.o.Nulls) {
+			return r.without(c)
 		}
 	default:
 		var err error
@@ -294,6 +295,14 @@ func (r *ndjsonColumns) member(name, value []byte) error {
 		}
 	}
 	if err := r.value(c, text); err != nil {
+		return r.objects.lines.errorf(r.schema[c].Name, "%w", err)
+	}
+	return nil
+}
+
+// without adds a missing value.
+func (r *ndjsonColumns) without(c int) error {
+	if err := r.missing(c); err != nil {
 		return r.objects.lines.errorf(r.schema[c].Name, "%w", err)
 	}
 	return nil

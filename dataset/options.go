@@ -60,12 +60,10 @@ const (
 
 var formats = []string{string(RawFile), string(CSV), string(NDJSON), string(Edges), string(Parquet), string(Arrow)}
 
-// Columnar reports whether the input is loaded as columns: CSV and NDJSON are, unless each row is to be one value of fixed width.
+// Columnar reports whether the input is loaded as columns: all but raw records and graphs are, unless each row is to be one value of fixed width.
 func (o *Options) Columnar() bool {
 	switch o.Format {
-	case Parquet, Arrow:
-		return true
-	case CSV, NDJSON:
+	case CSV, NDJSON, Parquet, Arrow:
 		return !o.Packed && (o.Schema == nil || len(o.Schema.Fields) != 1 || o.Schema.Fields[0].Type == schema.Str)
 	}
 	return false
@@ -166,7 +164,7 @@ type Options struct {
 	MemoryBytes int64 // DefaultMemoryBytes if 0; graphs and columns only, which keep parts in it while they grow
 	Progress    Progress
 
-	fields column.Schema // Schema, as columns; nil: the file says which there are
+	fields column.Schema // Schema, as columns of text; nil: the file says which there are
 }
 
 // Validate says what is wrong with the options, as Scan would.
@@ -228,12 +226,12 @@ func (o *Options) checkApplies() error {
 		what string
 		of   []Format
 	}{
-		{o.Packed, "rows as C structs (--packed)", []Format{CSV, NDJSON, RawFile}},
+		{o.Packed, "rows as C structs (--packed)", []Format{CSV, NDJSON, Parquet, Arrow, RawFile}},
 		{o.Header, "a header line (--header)", []Format{CSV}},
 		{o.NoHeader, "no header line (--header=false)", []Format{CSV}},
 		{len(o.Nulls) > 0, "texts for missing values (--null)", []Format{CSV, NDJSON}},
 		{o.Comma != 0, "a separator (--separator)", []Format{CSV, Edges}},
-		{o.EmptyIsZero, "empty fields as zero (--empty-is-zero)", []Format{CSV, NDJSON}},
+		{o.EmptyIsZero, "empty fields as zero (--empty-is-zero)", []Format{CSV, NDJSON, Parquet, Arrow}},
 		{o.LineBytes != 0, "a longest line (--line-bytes)", []Format{CSV, NDJSON, Edges}},
 		{o.Names, "names of vertices (--names)", []Format{Edges}},
 		{o.Weights, "weights of edges (--weights)", []Format{Edges}},
@@ -288,11 +286,11 @@ func (o *Options) checkColumns() error {
 	}
 	switch {
 	case itself && (o.Schema != nil || o.Types != nil || len(o.ColumnTypes) > 0):
-		return fmt.Errorf("%w: a file of format %s says itself which columns it has: leave out --schema and --types", ErrOptions, o.Format)
+		return fmt.Errorf("%w: a file of format %s says itself which columns it has: leave out --schema and --types (a --schema of one field of fixed width, or one with --packed, makes rows of that width)", ErrOptions, o.Format)
 	case o.Header && o.NoHeader:
 		return fmt.Errorf("%w: a file has a header line, or none", ErrOptions)
 	case itself && o.SkipBad != 0:
-		return fmt.Errorf("%w: bad lines can be left out (--skip-bad) of csv, ndjson and edges, not of %s", ErrOptions, o.Format)
+		return o.noLines()
 	case o.Spread.Kind != cluster.Block && o.Spread.Key == "":
 		return fmt.Errorf("%w: columns are loaded in ranges of rows (--shard block) or by a key (--key COLUMN), not %v; rows that are one value of fixed width (--schema with one field, or --packed) can be spread in other ways too", ErrOptions, o.Spread.Kind)
 	case o.EmptyIsZero:
@@ -314,6 +312,10 @@ func (o *Options) checkColumns() error {
 		}
 	}
 	return o.spreadOver(0)
+}
+
+func (o *Options) noLines() error {
+	return fmt.Errorf("%w: bad lines can be left out (--skip-bad) of csv, ndjson and edges, not of %s", ErrOptions, o.Format)
 }
 
 // checkLike checks types that are given for what is added to a dataset.
@@ -338,6 +340,14 @@ func (o *Options) fieldColumns() error {
 	if err := o.Schema.ValidateDataset(); err != nil {
 		return fmt.Errorf("%w: %w", ErrOptions, err)
 	}
+	if err := o.setFields(); err != nil {
+		return err
+	}
+	o.ColumnTypes = o.fields
+	return nil
+}
+
+func (o *Options) setFields() error {
 	o.fields = nil
 	for _, f := range o.Schema.Fields {
 		t, err := fieldType(f.Type)
@@ -346,7 +356,6 @@ func (o *Options) fieldColumns() error {
 		}
 		o.fields = append(o.fields, column.Column{Name: f.Name, Type: t, Nullable: true})
 	}
-	o.ColumnTypes = o.fields
 	return nil
 }
 
@@ -373,6 +382,12 @@ func (o *Options) checkRecords() error {
 	}
 	if key := o.Spread.Key; key != "" && o.Schema.Index(key) < 0 {
 		return fmt.Errorf("%w: the shard key %q is no column; %s", ErrOptions, key, schema.Suggest(key, o.Schema.Names()))
+	}
+	if (o.Format == Parquet || o.Format == Arrow) && o.SkipBad != 0 {
+		return o.noLines()
+	}
+	if err := o.setFields(); err != nil {
+		return err
 	}
 	return o.spreadOver(0)
 }

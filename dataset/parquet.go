@@ -18,7 +18,7 @@ import (
 type parquetFormat struct{ o *Options }
 
 func (f parquetFormat) look(ctx context.Context, in Input, _ column.Schema) (column.Schema, error) {
-	r, err := f.start(in)
+	r, err := f.start(in, PhaseScan)
 	if err != nil {
 		return nil, err
 	}
@@ -29,8 +29,8 @@ func (f parquetFormat) look(ctx context.Context, in Input, _ column.Schema) (col
 	return r.schema, nil
 }
 
-func (f parquetFormat) open(ctx context.Context, in Input, s column.Schema) (columnar, error) {
-	r, err := f.start(in)
+func (f parquetFormat) open(ctx context.Context, in Input, phase Phase, s column.Schema) (columnar, error) {
+	r, err := f.start(in, phase)
 	if err != nil {
 		return nil, err
 	}
@@ -44,12 +44,15 @@ func (f parquetFormat) open(ctx context.Context, in Input, s column.Schema) (col
 // damaged makes an error of a panic: the Parquet library panics on some files that are damaged.
 func damaged(in string, err *error) {
 	if r := recover(); r != nil {
-		*err = fmt.Errorf("%w: %s: it is damaged: %v", ErrInput, in, r)
+		*err = spoilt(fmt.Errorf("%w: %s: it is damaged: %v", ErrInput, in, r))
 	}
 }
 
+// spoilt says what mends a file that is not as it was written.
+func spoilt(err error) error { return fmt.Errorf("%w: copy or write the file again", err) }
+
 // start opens a file and reads its footer.
-func (f parquetFormat) start(in Input) (r *parquetReader, err error) {
+func (f parquetFormat) start(in Input, phase Phase) (r *parquetReader, err error) {
 	s, err := in.Open()
 	if err != nil {
 		return nil, err
@@ -68,7 +71,7 @@ func (f parquetFormat) start(in Input) (r *parquetReader, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: it is no Parquet file, or is cut off: copy or write the file again: %w", ErrInput, in.Name(), err)
 	}
-	r = &parquetReader{name: in.Name(), stream: s, at: at, file: file, most: uint64(f.o.MemoryBytes) / 2, chunkRows: part.ChunkRows, progress: func(done int64) { f.o.Progress(PhaseFill, done, size) }, size: size}
+	r = &parquetReader{name: in.Name(), stream: s, at: at, file: file, most: uint64(f.o.MemoryBytes) / 2, chunkRows: part.ChunkRows, progress: func(done int64) { f.o.Progress(phase, done, size) }, size: size}
 	if err := r.columns(); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrInput, in.Name(), err)
 	}
@@ -228,7 +231,7 @@ func (r *parquetReader) column(c, n int) (arrow.Array, error) {
 		values, err := r.pages[s.leaf].next(n - b.Rows())
 		if err != nil {
 			if err == io.EOF {
-				err = fmt.Errorf("it ends %d rows early", n-b.Rows())
+				err = spoilt(fmt.Errorf("it ends %d rows early", n-b.Rows()))
 			}
 			return nil, err
 		}
@@ -280,14 +283,16 @@ func (p *pageReader) next(n int) ([]parquet.Value, error) {
 	for {
 		if p.values == nil {
 			page, err := p.pages.ReadPage()
-			if err != nil {
+			if err == io.EOF {
 				return nil, err
+			} else if err != nil {
+				return nil, spoilt(err)
 			}
 			p.page, p.values = page, page.Values()
 		}
 		got, err := p.values.ReadValues(p.buf[:min(n, cap(p.buf))])
 		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, err
+			return nil, spoilt(err)
 		}
 		if err != nil && got == 0 {
 			parquet.Release(p.page)

@@ -186,3 +186,48 @@ func TestUnpackedBound(t *testing.T) {
 		t.Errorf("%d, %v", n, err)
 	}
 }
+
+// A file whose pages are not as they were written is refused with the place, and what mends it.
+func TestParquetDamaged(t *testing.T) {
+	type row struct {
+		ID   int64  `parquet:"id"`
+		Name string `parquet:"name,snappy"`
+	}
+	rows := make([]row, 5000)
+	for i := range rows {
+		rows[i] = row{int64(i), strings.Repeat("name ", i%9) + string(rune('a'+i%26))}
+	}
+	whole, err := os.ReadFile(parquetInput(t, rows, parquet.MaxRowsPerRowGroup(1000)).(*File).name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := parquet.OpenFile(bytes.NewReader(whole), int64(len(whole)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := file.Metadata().RowGroups[2].Columns[1].MetaData
+	header, values := int(m.DataPageOffset), int(m.DataPageOffset+m.TotalCompressedSize/2)
+	for name, tt := range map[string]struct{ from, to int }{"values": {values, values + 64}, "header": {header, header + 8}} {
+		data := bytes.Clone(whole)
+		for i := tt.from; i < tt.to; i++ {
+			data[i] ^= 0xa5
+		}
+		path := filepath.Join(t.TempDir(), name+".parquet")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		in, err := OpenFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = loaded(t, Options{Format: Parquet}, in)
+		for _, want := range []string{path + `: row group 2, column "name": `, ": copy or write the file again"} {
+			if !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want …%s…", name, err, want)
+			}
+		}
+		if strings.Count(err.Error(), "copy or write") != 1 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -138,13 +138,13 @@ func (r *parquetReader) nested(s *shape, n int) (arrow.Array, error) {
 		for _, p := range r.pages[s.leaf:][:s.leaves] {
 			v, err := p.peek()
 			if err == io.EOF {
-				return nil, fmt.Errorf("it ends %d rows early", n-b.Rows())
+				return nil, spoilt(fmt.Errorf("it ends %d rows early", n-b.Rows()))
 			}
 			if err != nil {
 				return nil, err
 			}
 			if v.RepetitionLevel() != 0 {
-				return nil, fmt.Errorf("row %d of the file: it is damaged: its leaves have lists of different lengths", r.done+int64(b.Rows()))
+				return nil, spoilt(fmt.Errorf("row %d of the file: it is damaged: its leaves have lists of different lengths", r.done+int64(b.Rows())))
 			}
 		}
 		err := r.assemble(s, b)
@@ -168,7 +168,7 @@ func (r *parquetReader) assemble(s *shape, b *part.Builder) error {
 	v, err := first.peek()
 	switch {
 	case err == io.EOF:
-		return errors.New("it is damaged: a leaf ends early")
+		return spoilt(errors.New("it is damaged: a leaf ends early"))
 	case err != nil:
 		return err
 	case v.DefinitionLevel() < s.there:
@@ -176,7 +176,7 @@ func (r *parquetReader) assemble(s *shape, b *part.Builder) error {
 		return r.pass(s)
 	case s.put != nil:
 		if v.IsNull() {
-			return errors.New("it is damaged: a value is missing that is said to be there")
+			return spoilt(errors.New("it is damaged: a value is missing that is said to be there"))
 		}
 		err := s.put(b, v)
 		first.pop()
@@ -215,7 +215,7 @@ func (r *parquetReader) assemble(s *shape, b *part.Builder) error {
 func (r *parquetReader) pass(s *shape) error {
 	for _, p := range r.pages[s.leaf:][:s.leaves] {
 		if _, err := p.peek(); err == io.EOF {
-			return errors.New("it is damaged: a leaf ends early")
+			return spoilt(errors.New("it is damaged: a leaf ends early"))
 		} else if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"compress/gzip"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 
@@ -29,7 +30,7 @@ func (r *parquetReader) checkPages(at io.ReaderAt, group int) error {
 	columns := r.file.Metadata().RowGroups[group].Columns
 	for _, leaf := range r.leaves {
 		if leaf.Index() >= len(columns) {
-			return fmt.Errorf("row group %d has %d columns, the file more", group, len(columns))
+			return spoilt(fmt.Errorf("row group %d has %d columns, the file more", group, len(columns)))
 		}
 		m := &columns[leaf.Index()].MetaData
 		first := m.DataPageOffset
@@ -37,10 +38,13 @@ func (r *parquetReader) checkPages(at io.ReaderAt, group int) error {
 			first = m.DictionaryPageOffset
 		}
 		if first < 0 || m.TotalCompressedSize < 0 || first > r.size || m.TotalCompressedSize > r.size-first {
-			return fmt.Errorf("row group %d, column %q: its pages lie at %d, %d bytes of a file of %d: it is cut off", group, leaf.Name(), first, m.TotalCompressedSize, r.size)
+			return spoilt(fmt.Errorf("row group %d, column %q: its pages lie at %d, %d bytes of a file of %d: it is cut off", group, leaf.Name(), first, m.TotalCompressedSize, r.size))
 		}
 		pages := pageChecker{in: bufio.NewReaderSize(io.NewSectionReader(at, first, m.TotalCompressedSize), 64<<10), codec: m.Codec, most: int64(r.most)}
 		if err := pages.check(m.TotalCompressedSize); err != nil {
+			if !errors.Is(err, ErrTooLarge) && !errors.Is(err, errPacked) { // which say what to do
+				err = spoilt(err)
+			}
 			return fmt.Errorf("row group %d, column %q: %w", group, leaf.Name(), err)
 		}
 	}
@@ -157,8 +161,10 @@ func unpackedBound(codec format.CompressionCodec, in io.Reader, size, most int64
 	case format.Zstd:
 		return zstdBound(in, size, most)
 	}
-	return 0, fmt.Errorf("it is packed with %v, whose size cannot be known before it is unpacked: write the file again with zstd, snappy or gzip", codec)
+	return 0, fmt.Errorf("%w: that is %v: write the file again with zstd, snappy or gzip", errPacked, codec)
 }
+
+var errPacked = errors.New("it is packed so that its size cannot be known before it is unpacked")
 
 // zstdBound walks over the blocks of zstd frames: a block says what it holds, or has at most 128 KiB.
 func zstdBound(in io.Reader, size, most int64) (int64, error) {

@@ -1,9 +1,7 @@
 package dataset
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -29,16 +27,16 @@ func scanRecords(ctx context.Context, in Input, o *Options) (*Plan, error) {
 	if plan, err := scanRawBySize(in, o); plan != nil || err != nil {
 		return plan, err
 	}
-	rows, pass, err := openRows(ctx, in, o, PhaseScan)
+	sc, err := newRecordScan(o)
 	if err != nil {
 		return nil, err
 	}
-	defer pass.stream.Close()
-	sc, err := newRecordScan(o, rows.schema)
+	rows, err := openRows(ctx, in, o, PhaseScan, &sc.bad)
 	if err != nil {
 		return nil, err
 	}
-	if err := rows.each(in, o.SkipBad, &sc.bad, sc.add); err != nil {
+	defer rows.Close()
+	if err := sc.each(rows, sc.add); err != nil {
 		return nil, err
 	}
 	return sc.plan(in)
@@ -63,7 +61,7 @@ func scanRawBySize(in Input, o *Options) (*Plan, error) {
 	if rest := size % int64(l.Size); rest != 0 {
 		return nil, fmt.Errorf("%w: %s: its last %d bytes are no whole record of %d bytes (%s)", ErrInput, in.Name(), rest, l.Size, o.Schema)
 	}
-	sc, err := newRecordScan(o, o.Schema)
+	sc, err := newRecordScan(o)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +69,8 @@ func scanRawBySize(in Input, o *Options) (*Plan, error) {
 	return sc.plan(in)
 }
 
-func newRecordScan(o *Options, s *schema.Schema) (*recordScan, error) {
+func newRecordScan(o *Options) (*recordScan, error) {
+	s := o.Schema
 	l, err := s.Layout()
 	if err != nil {
 		return nil, err
@@ -133,18 +132,19 @@ func (sc *recordScan) plan(in Input) (*Plan, error) {
 
 // fill reads the input again and puts each row where it belongs.
 func (sc *recordScan) fill(ctx context.Context, in Input, p *Plan, sink Sink) error {
-	rows, pass, err := openRows(ctx, in, sc.o, PhaseFill)
+	bad := BadLines{}
+	rows, err := openRows(ctx, in, sc.o, PhaseFill, &bad)
 	if err != nil {
 		return err
 	}
-	defer pass.stream.Close()
+	defer rows.Close()
 	var writers []*windowWriter // of the rows: the node writes what is around them
 	buffer := bufferFor(len(p.Sizes))
 	for e, sizes := range p.Sizes {
-		writers = append(writers, newWindowWriter(sink, uint32(e), cluster.RowsWindow, sizes[cluster.RowsWindow], buffer))
+		writers = append(writers, newWindowWriter(sink, uint32(e), cluster.FixedValues, sizes[cluster.FixedValues], buffer))
 	}
-	row, bad := uint64(0), BadLines{}
-	err = rows.each(in, sc.o.SkipBad, &bad, func(record []byte) error {
+	row := uint64(0)
+	err = sc.each(rows, func(record []byte) error {
 		if row == p.Rows {
 			return fmt.Errorf("%w: %s has more than %d rows", ErrChanged, in.Name(), p.Rows)
 		}
@@ -168,50 +168,33 @@ func (sc *recordScan) fill(ctx context.Context, in Input, p *Plan, sink Sink) er
 	return nil
 }
 
-// recordRows reads the rows of one pass.
-type recordRows struct {
-	rowReader
-	schema *schema.Schema
+// rowReader reads the rows of one pass over an input.
+type rowReader interface {
+	// next reads a row into record, which it overwrites; io.EOF comes after the last one.
+	next(record []byte) error
+	Close()
 }
 
-// openRows starts a pass over the input with the reader for its format.
-func openRows(ctx context.Context, in Input, o *Options, phase Phase) (*recordRows, *reading, error) {
-	pass, err := read(ctx, in, o, phase, 0, in.Size())
+// openRows starts a pass over the input. Bad lines are left out as far as allowed, and noted.
+func openRows(ctx context.Context, in Input, o *Options, phase Phase, bad *BadLines) (rowReader, error) {
+	if o.Format == RawFile {
+		return openRaw(ctx, in, o, phase, bad)
+	}
+	rows, err := openPacked(ctx, in, o, phase, bad)
 	if err != nil {
-		return nil, nil, err
+		return nil, failed(in, err)
 	}
-	r := &recordRows{schema: o.Schema}
-	switch o.Format {
-	case RawFile:
-		r.rowReader, err = newRawRows(in.Name(), bufio.NewReaderSize(pass.tracked, readBytes), o.Schema)
-	case NDJSON:
-		r.rowReader, err = newNDJSONRows(newLineReader(in.Name(), pass.tracked, o.LineBytes), o)
-	default:
-		r.rowReader, err = newCSVRows(newLineReader(in.Name(), pass.tracked, o.LineBytes), o)
-	}
-	if err != nil {
-		pass.stream.Close()
-		return nil, nil, failed(in, err)
-	}
-	return r, pass, nil
+	return rows, nil
 }
 
-// each calls row for every row, and leaves out bad ones as far as allowed.
-func (r *recordRows) each(in Input, allowed int64, bad *BadLines, row func(record []byte) error) error {
-	record := make([]byte, r.schema.RecordBytes())
+// each calls row for every row.
+func (sc *recordScan) each(rows rowReader, row func(record []byte) error) error {
+	record := make([]byte, sc.layout.Size)
 	for {
-		err := r.next(record)
-		if err == io.EOF {
+		if err := rows.next(record); err == io.EOF {
 			return nil
-		}
-		if line := (*LineError)(nil); errors.As(err, &line) {
-			if err = bad.note(line, allowed); err == nil {
-				continue
-			}
+		} else if err != nil {
 			return err
-		}
-		if err != nil {
-			return failed(in, err)
 		}
 		if err := row(record); err != nil {
 			return err

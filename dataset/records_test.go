@@ -95,7 +95,7 @@ func fill(t fatal, p *Plan, mapped bool) (*Buffers, Sink) {
 // rowTexts is row local of an element, as text.
 func rowTexts(p *Plan, b *Buffers, e uint32, local uint64) []string {
 	l, _ := p.Schema.Layout()
-	record := b.Memory(e, cluster.RowsWindow)[local*uint64(l.Size):][:l.Size]
+	record := b.Memory(e, cluster.FixedValues)[local*uint64(l.Size):][:l.Size]
 	var out []string
 	for i, f := range p.Schema.Fields {
 		cell := record[l.Offsets[i]:][:f.Type.Size()]
@@ -192,7 +192,10 @@ func TestOptionErrors(t *testing.T) {
 		{Options{Format: CSV, Schema: s, EmptyIsZero: true}, "an empty field is a missing value"},
 		{Options{Format: CSV, Schema: s, ColumnTypes: types(t, "name:utf8")}, "leave out --types"},
 		{Options{Format: CSV, Packed: true}, "need a schema"},
-		{Options{Format: Parquet, Packed: true}, "(--packed): only for the format csv or ndjson or raw, this is parquet"},
+		{Options{Format: Edges, Packed: true}, "(--packed): only for the format csv or ndjson or parquet or arrow or raw, this is edges"},
+		{Options{Format: Parquet, Packed: true}, "need a schema"},
+		{Options{Format: Parquet, Schema: mustSchema(t, "n:u8"), SkipBad: 1}, "not of parquet"},
+		{Options{Format: Arrow, Schema: mustSchema(t, "n:u8,m:u8")}, "leave out --schema and --types (a --schema of one field of fixed width, or one with --packed"},
 		{Options{Format: CSV, Schema: mustSchema(t, "n:u8"), Spread: Spread{Kind: 9}}, "kind 9"},
 		{Options{Format: CSV, Schema: s, Spread: Spread{Kind: cluster.Block, Key: "name"}}, "has no key"},
 		{Options{Format: CSV, Schema: s, Spread: Spread{Kind: cluster.Hash, Key: "nam"}}, `"nam"`},
@@ -206,7 +209,7 @@ func TestOptionErrors(t *testing.T) {
 		{Options{Format: NDJSON, Schema: s, Header: true}, "(--header): only for the format csv, this is ndjson"},
 		{Options{Format: NDJSON, Schema: s, Comma: ';'}, "(--separator): only for the format csv or edges, this is ndjson"},
 		{Options{Format: RawFile, Schema: mustSchema(t, "n:u8"), Comma: ','}, "(--separator): only for"},
-		{Options{Format: Edges, EmptyIsZero: true}, "(--empty-is-zero): only for the format csv or ndjson, this is edges"},
+		{Options{Format: Edges, EmptyIsZero: true}, "(--empty-is-zero): only for the format csv or ndjson or parquet or arrow, this is edges"},
 		{Options{Format: RawFile, Schema: mustSchema(t, "n:u8"), EmptyIsZero: true}, "(--empty-is-zero): only for"},
 		{Options{Format: RawFile, Schema: mustSchema(t, "n:u8"), LineBytes: 64}, "(--line-bytes): only for the format csv or ndjson or edges, this is raw"},
 		{Options{Format: CSV, Schema: s, Names: true}, "(--names): only for the format edges, this is csv"},
@@ -677,29 +680,24 @@ func FuzzNDJSON(f *testing.F) {
 		if err := o.prepare(); err != nil {
 			t.Fatal(err)
 		}
-		rows, err := newNDJSONRows(newLineReader("in", strings.NewReader(text), o.LineBytes), &o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		record := make([]byte, s.RecordBytes())
-		for lines := strings.Split(strings.TrimPrefix(text, "\xef\xbb\xbf"), "\n"); ; {
-			err := rows.next(record)
-			if err == io.EOF {
-				return
-			}
-			line := (*LineError)(nil)
+		for _, raw := range strings.Split(strings.TrimPrefix(text, "\xef\xbb\xbf"), "\n") {
+			record := make([]byte, s.RecordBytes())
+			rows, err := openRows(context.Background(), NewText("in", []byte(raw)), &o, PhaseScan, &BadLines{})
 			if err != nil {
-				if !errors.As(err, &line) {
-					t.Fatal(err)
-				}
+				t.Fatal(err)
+			}
+			err = rows.next(record)
+			rows.Close()
+			if line := (*LineError)(nil); err == io.EOF || errors.As(err, &line) {
 				continue
+			} else if err != nil {
+				t.Fatal(err)
 			}
 			var want struct {
 				Name string          `json:"name"`
 				N    json.RawMessage `json:"n"`
 				OK   json.RawMessage `json:"ok"`
 			}
-			raw := lines[rows.lines.line-1]
 			members := map[string]json.RawMessage{}
 			if err := json.Unmarshal([]byte(raw), &members); err != nil {
 				t.Fatalf("%q was accepted: %v", raw, err)

@@ -95,6 +95,8 @@ type textRows struct {
 	schema column.Schema
 	open   []bool // columns that are text because no value was seen; nil: none is
 	json   bool   // text is a string, so what looks like a number is none
+	whole  bool   // no value is missing
+	zero   bool   // whole: a missing one is zero
 	put    []textPutter
 	infer  *Inference
 	bad    *BadLines
@@ -107,10 +109,13 @@ type textRows struct {
 }
 
 func newTextRows(s column.Schema, o *Options, in Input, infer *Inference, bad *BadLines) (*textRows, error) {
-	r := &textRows{schema: s, infer: infer, bad: bad, added: len(o.Like) > 0, most: o.SkipBad, room: part.ChunkRows}
+	r := &textRows{schema: s, infer: infer, bad: bad, added: len(o.Like) > 0, most: o.SkipBad, room: part.ChunkRows, whole: !o.Columnar(), zero: o.EmptyIsZero}
 	width := 0
-	for _, c := range s {
+	for i, c := range s {
 		put, err := putterOf(c.Type)
+		if r.whole {
+			put = putFixed(o.Schema.Fields[i].Type, put)
+		}
 		if err != nil && (o.Format != NDJSON || !c.Type.Nested()) { // whose values are no text
 			return nil, err
 		}
@@ -159,6 +164,17 @@ func (r *textRows) value(c int, text []byte) error {
 		}
 		return r.infer.late(r.schema[c], text, err)
 	}
+	return nil
+}
+
+var errMissing = errors.New("it is missing; such fields can be loaded as zero (--empty-is-zero)")
+
+// missing adds a missing value to the row that is being read.
+func (r *textRows) missing(c int) error {
+	if r.whole && !r.zero {
+		return errMissing
+	}
+	r.cols[c].Null()
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package dataset
 
 import (
-	"bytes"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/dataset/part"
+	"github.com/wherry-fabric/wherry/schema"
 )
 
 // textPutter adds a value, as text files have it, to a column. It does not keep the text.
@@ -37,7 +37,7 @@ func putterOf(t column.Type) (textPutter, error) {
 		return putDuration(t), nil
 	case column.Decimal128:
 		return func(b *part.Builder, text []byte) error {
-			v, err := readDecimal(text, t)
+			v, err := column.ReadDecimal(text, t)
 			if err != nil {
 				return err
 			}
@@ -288,75 +288,6 @@ func putDuration(t column.Type) textPutter {
 	}
 }
 
-// widerDecimal says which type takes a number that does not fit a decimal.
-func widerDecimal(text []byte, t column.Type) string {
-	whole, behind, _ := bytes.Cut(bytes.TrimLeft(text, "+-0"), []byte("."))
-	scale := max(t.Scale, len(bytes.TrimRight(behind, "0")))
-	digits := max(t.Precision-t.Scale, len(whole)) + scale
-	if digits > column.MaxPrecision {
-		return "no decimal128 has as many digits: f64 takes it, rounded, and utf8 as it is"
-	}
-	return fmt.Sprintf("decimal128(%d, %d) takes it", digits, scale)
-}
-
-// readDecimal reads an exact decimal, as the 16 bytes of a decimal128.
-func readDecimal(text []byte, t column.Type) (out [16]byte, err error) {
-	hi, lo := uint64(0), uint64(0)
-	negative, point, seen := false, -1, false
-	count := 0 // of digits that count
-	push := func(d uint64) {
-		if count > 0 || d != 0 {
-			count++
-		}
-		if count > column.MaxPrecision {
-			return
-		}
-		carry, l := bits.Mul64(lo, 10)
-		l, c := bits.Add64(l, d, 0)
-		hi, lo = hi*10+carry+c, l
-	}
-	for i, c := range text {
-		switch {
-		case i == 0 && (c == '-' || c == '+'):
-			negative = c == '-'
-		case c == '.' && point < 0:
-			point = 0
-		case c >= '0' && c <= '9':
-			seen = true
-			if point == t.Scale {
-				if c != '0' {
-					return out, fmt.Errorf("%s has more than %d digits behind the point: %v would lose them; %s", clipped(text), t.Scale, t, widerDecimal(text, t))
-				}
-				continue
-			}
-			if point >= 0 {
-				point++
-			}
-			push(uint64(c - '0'))
-		default:
-			return out, notA(text, t)
-		}
-	}
-	if !seen {
-		return out, notA(text, t)
-	}
-	for range t.Scale - max(point, 0) {
-		push(0)
-	}
-	if count > t.Precision {
-		return out, fmt.Errorf("%s does not fit %v: it has more than %d digits before the point; %s", clipped(text), t, t.Precision-t.Scale, widerDecimal(text, t))
-	}
-	if negative {
-		var borrow uint64
-		lo, borrow = bits.Sub64(0, lo, 0)
-		hi, _ = bits.Sub64(0, hi, borrow)
-	}
-	for i := range 8 {
-		out[i], out[8+i] = byte(lo>>(8*i)), byte(hi>>(8*i))
-	}
-	return out, nil
-}
-
 func putUTF8(b *part.Builder, text []byte) error {
 	if !utf8.Valid(text) {
 		return fmt.Errorf("%s is not UTF-8: convert the file (iconv -f LATIN1 -t UTF-8)", clipped(text))
@@ -385,5 +316,19 @@ func putHex(t column.Type) textPutter {
 			return fmt.Errorf("%s has %d bytes, %v has %d", clipped(text), len(buf), t, t.Width)
 		}
 		return b.Bytes(buf)
+	}
+}
+
+// putFixed reads what rows of fixed width and parameters of functions have: that is what put reads, and more (integers as 0x…).
+func putFixed(t schema.Type, put textPutter) textPutter {
+	codec, value := t.Codec(), make([]byte, t.Size())
+	return func(b *part.Builder, text []byte) error {
+		if put(b, text) == nil {
+			return nil
+		}
+		if err := codec.PutText(value, text); err != nil {
+			return err
+		}
+		return b.Bytes(value)
 	}
 }

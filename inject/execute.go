@@ -285,7 +285,7 @@ func (rt *Runtime) openWindows(b *bound) (windows []abi.Window, err error) {
 	if b.self >= 0 {
 		file := b.table.File()
 		for i, w := range b.table.Shards[b.self].Windows {
-			if w.Size == 0 || i == file || file == cluster.RowsFile && i == cluster.RowsDirectory && w.Key.IsZero() {
+			if w.Size == 0 || i == file || file == cluster.FixedFile && i == cluster.FixedDirectory && w.Key.IsZero() {
 				windows = append(windows, abi.Window{FD: -1})
 				b.windows = append(b.windows, windowAccess{})
 				continue

@@ -203,7 +203,7 @@ func (r *Request) checkKind() error {
 	reads := m.ReadsColumns()
 	switch columns := r.Table != nil && r.Table.Kind == cluster.Columns; {
 	case columns && !reads && (m.Rows != nil || len(m.Windows) > 0) && m.Name != "query":
-		return fmt.Errorf("%w: %s reads rows of C structs or graphs; %s holds columns: ask it with wherry query, write the function with wherry_columns.h (sdk/README.md), or, if no row has text, load the rows as such, from csv, ndjson or raw: --packed, or a --schema with one field", ErrRequest, m.Name, r.Table.Name)
+		return fmt.Errorf("%w: %s reads rows of C structs or graphs; %s holds columns: ask it with wherry query, write the function with wherry_columns.h (sdk/README.md), or, if no row has text, load the rows as such: --packed, or a --schema with one field", ErrRequest, m.Name, r.Table.Name)
 	case reads && r.Table == nil:
 		return fmt.Errorf("%w: %s reads columns, and a node alone has no data: run it on a dataset (--on NAME)", ErrRequest, m.Name)
 	case reads && !columns:

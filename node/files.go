@@ -54,8 +54,8 @@ func rowsFile(t *cluster.Table, s *cluster.Shard, windows []window) (*part.Align
 	if !ok {
 		return nil, fmt.Errorf("rows of %s are no column of fixed width", &t.Schema)
 	}
-	rows := &windows[cluster.RowsWindow]
-	dir, into := part.FixedDirectory(c, rows.memory(), !rows.writable), windows[cluster.RowsDirectory].memory()
+	rows := &windows[cluster.FixedValues]
+	dir, into := part.FixedDirectory(c, rows.memory(), !rows.writable), windows[cluster.FixedDirectory].memory()
 	if len(dir) != len(into) {
 		return nil, fmt.Errorf("the directory of %d rows takes %d bytes, its window has %d", s.Rows, len(dir), len(into))
 	}

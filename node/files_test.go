@@ -43,9 +43,9 @@ func TestWindowsOf(t *testing.T) {
 		writable bool
 		want     string
 	}{
-		{[]uint64{24, 136, 135168}, cluster.RowsFile, true, "65536 in file writable,0,0 writable"},
-		{[]uint64{0, 64, 69632}, cluster.RowsFile, false, "0 in file,0,0"},
-		{[]uint64{24, 136, 135169}, cluster.RowsFile, false, "with these windows it has 135168"},
+		{[]uint64{24, 136, 135168}, cluster.FixedFile, true, "65536 in file writable,0,0 writable"},
+		{[]uint64{0, 64, 69632}, cluster.FixedFile, false, "0 in file,0,0"},
+		{[]uint64{24, 136, 135169}, cluster.FixedFile, false, "with these windows it has 135168"},
 		{[]uint64{8, 65537, 8, 0, 0, 0, 0, 0, 331776}, cluster.GraphFile, false, "65536 in file,131072 in file,262144 in file,0 in file,0 in file,0 in file,0 in file,0 in file,0"},
 		{[]uint64{24, 100}, -1, true, "0 writable,0 writable"},
 	} {

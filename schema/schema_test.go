@@ -294,7 +294,6 @@ func TestEncodeArgsErrors(t *testing.T) {
 		{"a:f32", map[string]string{"a": "1e99"}, nil, `out of range`},
 		{"by:column", map[string]string{"by": "nane"}, ds, `the dataset has no column "nane"; did you mean "name"?`},
 		{"by:column", map[string]string{"by": "name"}, nil, `runs on no dataset`},
-		{"row_bytes:u32", nil, ds, `no value for row_bytes`}, // the dataset does not fill it in
 		{"a:str", map[string]string{"a": strings.Repeat("x", MaxArgsBytes)}, nil, `take more than`},
 	}
 	for _, tt := range tests {

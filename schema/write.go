@@ -264,7 +264,7 @@ func (t *tableText) header(s *Schema) {
 
 func (t *tableText) row(r *Rows, i int) {
 	for f := range r.schema.Fields {
-		t.add(f, printable(string(r.AppendCell(nil, i, f))))
+		t.add(f, Printable(string(r.AppendCell(nil, i, f))))
 	}
 }
 
@@ -296,8 +296,8 @@ func (t *tableText) appendTo(dst []byte) []byte {
 	return dst
 }
 
-// printable keeps a cell from moving a terminal's cursor.
-func printable(s string) string {
+// Printable keeps a cell from moving a terminal's cursor.
+func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
 			return '\ufffd'

@@ -35,7 +35,7 @@ typedef struct {
 static node_t nodes[MOST];
 static uint32_t count;
 static const char *text, *at, *end;
-static uint32_t row_bytes, depth;
+static uint32_t stride, depth;
 
 /* Says where the predicate cannot be read. */
 static int32_t unreadable(void)
@@ -91,7 +91,7 @@ static uint32_t term(void)
         n = expression(1);
         if (!accept(")"))
             n = MOST;
-    } else if (at < end && *at >= 'a' && *at <= 'z' && (uint32_t)(*at - 'a' + 1) * 8 <= row_bytes) {
+    } else if (at < end && *at >= 'a' && *at <= 'z' && (uint32_t)(*at - 'a' + 1) * 8 <= stride) {
         n = node(COLUMN, 0, (uint32_t)(*at - 'a') * 8, 0);
         at++;
     } else {
@@ -166,8 +166,8 @@ static int32_t interpret(uint32_t root)
     wherry_window_t w;
     WHERRY_TRY(wherry_window_or_empty(0, &w));
     part_t part = {1, 0, 0, 0};
-    const uint8_t *row = w.addr, *last = row + w.size / row_bytes * row_bytes;
-    for (; row < last; row += row_bytes)
+    const uint8_t *row = w.addr, *last = row + w.size / stride * stride;
+    for (; row < last; row += stride)
         if (eval(&nodes[root], row)) {
             part.matches++;
             part.total += *(const int64_t *)row;
@@ -254,9 +254,9 @@ static int32_t make(uint32_t root)
     wherry_asm_tee(&a, row);
     wherry_asm_i32(&a, WINDOW);
     wherry_asm_load(&a, WASM_I32_LOAD, 8);
-    wherry_asm_i32(&a, (int32_t)row_bytes); /* whole rows */
+    wherry_asm_i32(&a, (int32_t)stride); /* whole rows */
     wherry_asm_op(&a, WASM_I32_DIV_U);
-    wherry_asm_i32(&a, (int32_t)row_bytes);
+    wherry_asm_i32(&a, (int32_t)stride);
     wherry_asm_op(&a, WASM_I32_MUL);
     wherry_asm_op(&a, WASM_I32_ADD);
     wherry_asm_set(&a, last);
@@ -281,7 +281,7 @@ static int32_t make(uint32_t root)
     wherry_asm_set(&a, total);
     wherry_asm_close(&a);
     wherry_asm_get(&a, row);
-    wherry_asm_i32(&a, (int32_t)row_bytes);
+    wherry_asm_i32(&a, (int32_t)stride);
     wherry_asm_op(&a, WASM_I32_ADD);
     wherry_asm_set(&a, row);
     wherry_asm_jump(&a, again);
@@ -312,7 +312,7 @@ WHERRY_ENTRY(payload, size)
         return WHERRY_ERR_ARGUMENT;
     at = text;
     end = text + p->predicate.size;
-    row_bytes = p->columns * 8;
+    stride = p->columns * 8;
     uint32_t root = expression(1);
     accept("");
     if (root == MOST || at != end)

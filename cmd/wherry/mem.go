@@ -100,7 +100,8 @@ With a schema csv and ndjson have the columns that it names, with these types, a
 nothing is inferred: name:type,name:type,… with the types i8…i64, u8…u64, f32, f64,
 bool, str and bytesN; without --header those of a csv file in this order. One column
 of fixed width, as in row:u64, can be followed by chase; --packed makes a C struct
-of each row, for functions that read such rows. raw are such structs as they lie in
+of each row, for functions that read such rows. Both take parquet and arrow too, of
+which they name columns. raw are such structs as they lie in
 memory, edges is a graph, loaded as compressed sparse rows in both directions: a text
 with an edge per line, or with --format edges a parquet or arrow file that has columns
 src and dst (or two others first), or a list of targets for each vertex.`,
@@ -523,9 +524,9 @@ not connected, or does not answer. With --json they are in "lost" and in
 
 func writeDataset(w io.Writer, d *client.Dataset) {
 	t := d.Table
-	fmt.Fprintf(w, "%s: %v, %d rows, version %d, owner %s, %v, %s\n", d.Name, t.Kind, t.Rows, d.Version, d.Owner, node.Bytes(d.LentBytes), access(d.Writable))
+	fmt.Fprintf(w, "%s: %v, %d %s, version %d, owner %s, %v, %s\n", d.Name, t.Kind, t.Rows, plural(t.Rows, "row"), d.Version, d.Owner, node.Bytes(d.LentBytes), access(d.Writable))
 	for _, col := range t.Columns {
-		fmt.Fprintf(w, "  column  %-20s %v%s\n", col.Name, col.Type, map[bool]string{true: "?"}[col.Nullable])
+		fmt.Fprintf(w, "  column  %-20s %v%s\n", schema.Printable(col.Name), col.Type, map[bool]string{true: "?"}[col.Nullable])
 	}
 	if len(t.Schema.Fields) > 0 {
 		fmt.Fprintf(w, "  schema  %v\n", &t.Schema)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/dataset/part"
+	"github.com/wherry-fabric/wherry/schema"
 )
 
 // Format is a way to write batches.
@@ -88,7 +89,11 @@ func NewWriter(w io.Writer, format Format, columns column.Schema) (*Writer, erro
 		}
 		out.buf = append(out.buf, '\n')
 	case Table:
-		out.table = append(out.table, columns.Names())
+		names := make([]string, len(columns))
+		for i, c := range columns {
+			names[i] = schema.Printable(c.Name)
+		}
+		out.table = append(out.table, names)
 	}
 	return out, nil
 }
@@ -150,7 +155,7 @@ func (w *Writer) row(columns []arrow.Array, r int) {
 		row := make([]string, len(columns))
 		for i, a := range columns {
 			if !a.IsNull(r) {
-				row[i] = string(w.cells[i].text(nil, r))
+				row[i] = schema.Printable(string(w.cells[i].text(nil, r)))
 			}
 		}
 		w.table = append(w.table, row)

@@ -107,3 +107,23 @@ func TestParquetSeconds(t *testing.T) {
 		t.Errorf("columns %v", names)
 	}
 }
+
+// A table is for a terminal: no name and no value moves its cursor, or makes a row two lines.
+func TestTableIsPrintable(t *testing.T) {
+	columns := column.Schema{{Name: "a\x1b[2J", Type: column.Type{ID: column.UTF8}}}
+	cells := part.NewBuilder(columns[0].Type, 1)
+	if err := cells.Bytes([]byte("red\x1b[31m\nnext\u009b\x7f")); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	w, err := NewWriter(&b, Table, columns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Write([]arrow.Array{cells.Finish()}, 1), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := b.String(), "a\ufffd[2J\nred\ufffd[31m\ufffdnext\ufffd\ufffd\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -30,11 +30,10 @@ type Stats struct {
 func (s *Stats) Add(t column.Type, more Stats) {
 	s.Nulls += more.Nulls
 	s.Bytes += more.Bytes
-	switch s.Encoding {
-	case "":
+	switch {
+	case s.Encoding == "":
 		s.Encoding = more.Encoding
-	case more.Encoding:
-	default:
+	case more.Encoding != s.Encoding && more.Encoding != "": // "": there are no values
 		s.Encoding = EncodingMixed
 	}
 	s.Open = s.Open || more.Open

@@ -128,13 +128,8 @@ func putter(f field) (func(*part.Builder, reflect.Value) error, error) {
 		return func(b *part.Builder, v reflect.Value) error { b.Float(v.Float()); return nil }, nil
 	case k == reflect.Bool && t.ID == column.Bool:
 		return func(b *part.Builder, v reflect.Value) error { b.Bool(v.Bool()); return nil }, nil
-	case k == reflect.String && t.ID == column.UTF8:
-		return func(b *part.Builder, v reflect.Value) error {
-			if !utf8.ValidString(v.String()) {
-				return fmt.Errorf("%.60q is not UTF-8: use []byte", v.String())
-			}
-			return b.Bytes([]byte(v.String()))
-		}, nil
+	case k == reflect.String && (t.ID == column.UTF8 || t.ID == column.Decimal128 || t.Extension != column.NoExtension):
+		return putString(t), nil
 	case f.typ == addrType && t.Extension == column.IP:
 		return func(b *part.Builder, v reflect.Value) error {
 			a := v.Interface().(netip.Addr)
@@ -144,20 +139,34 @@ func putter(f field) (func(*part.Builder, reflect.Value) error, error) {
 			as := a.As16()
 			return b.Bytes(as[:])
 		}, nil
-	case k == reflect.String && t.Extension != column.NoExtension:
-		return func(b *part.Builder, v reflect.Value) error {
-			is, err := t.Extension.Read(v.String())
-			if err != nil {
-				return err
-			}
-			return b.Bytes(is[:])
-		}, nil
 	case k == reflect.Slice && t.ID == column.Binary:
 		return func(b *part.Builder, v reflect.Value) error { return b.Bytes(v.Bytes()) }, nil
 	case k == reflect.Array && t.ID == column.Bytes && t.Width == f.typ.Len():
 		return func(b *part.Builder, v reflect.Value) error { return b.Bytes(v.Bytes()) }, nil
 	}
 	return nil, fmt.Errorf("a %v cannot be a column of type %v", f.typ, t)
+}
+
+// putString adds text, or what it stands for.
+func putString(t column.Type) func(*part.Builder, reflect.Value) error {
+	return func(b *part.Builder, v reflect.Value) error {
+		var is [16]byte
+		var err error
+		switch text := v.String(); {
+		case t.ID == column.Decimal128:
+			is, err = column.ReadDecimal([]byte(text), t)
+		case t.Extension != column.NoExtension:
+			is, err = t.Extension.Read(text)
+		case !utf8.ValidString(text):
+			return fmt.Errorf("%.60q is not UTF-8: use []byte", text)
+		default:
+			return b.Bytes([]byte(text))
+		}
+		if err != nil {
+			return err
+		}
+		return b.Bytes(is[:])
+	}
 }
 
 // bounds are what a type of at most 8 bytes holds.
