@@ -219,7 +219,7 @@ func (c *Core) miss(p uint32, write bool) {
 	h.run = min(h.run, uint32(c.room(int(h.run))))
 	first, span, n := c.stretch(p, h, 2*h.run)
 	c.reads.went(h, first, span, n)
-	c.long = c.reads.long(h.at)
+	c.long = c.reads.long(h.at) // not where runs are fetched ahead, which hides misses
 	c.installAll(first, span, p, write, h.down)
 	c.long = false
 	c.strided(p, write, h)

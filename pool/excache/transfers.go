@@ -21,7 +21,6 @@ type transfer struct {
 	wanted   bool // a thread waits for page
 	write    bool
 	down     bool // the walk's way
-	long     bool // it is a long walk's
 	page     uint32
 	first, n uint32
 	walk     int    // the stream that it is ahead of, -1: none
@@ -125,7 +124,7 @@ func (c *Core) fetch(p uint32, write bool, h hint) {
 		return
 	}
 	t := &c.transfers[i]
-	t.wanted, t.page, t.write, t.long = true, p, write, c.reads.long(h.at)
+	t.wanted, t.page, t.write = true, p, write
 	c.start(i)
 	c.Counts.Ahead += uint64(n - 1)
 	c.reads.went(h, first, span, n)
@@ -193,7 +192,7 @@ func (c *Core) fetchAhead(q uint32, h hint) bool {
 	c.start(i)
 	if h.at >= 0 {
 		s, t := &c.reads.all[h.at], &c.transfers[i]
-		t.walk, t.since, t.down, t.long = h.at, s.since, h.down, c.reads.long(h.at)
+		t.walk, t.since, t.down = h.at, s.since, h.down
 		s.ahead++
 		s.up, s.down = first+span, first-1
 	}
@@ -324,9 +323,7 @@ func (c *Core) placeRun(i uint8, first, n uint32) {
 	t := &c.transfers[i]
 	s := c.installed(first, n, t.page, t.write)
 	c.out = append(c.out, effect{kind: map2(s == dirty, place, placeProtected), transfer: i, first: first, n: n})
-	c.long = t.long
 	c.enterAll(first, n, s)
-	c.long = false
 }
 
 // Failed says that a transfer's operation has, for good. Lose has been called.
