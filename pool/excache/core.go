@@ -73,6 +73,8 @@ type page struct {
 	state      state
 	transfer   uint8 // 1 and the number of the transfer that has its bytes, or a copy that is not to be overtaken; 0: none
 	main       bool  // in the main queue
+	alone      bool  // it came by itself the last time
+	passing    bool  // in the queue of that name while it is local
 	rounds     uint8 // it goes round in its queue so often before it leaves
 	level      uint8 // how often it came back soon, less how often it did not, at most levelMost
 	stored     bool  // the store has bytes of it, old ones perhaps
@@ -84,7 +86,8 @@ const none = ^uint32(0)
 //
 // No accessed bits can be seen from another process. What is seen is a miss, a first write to a clean page, and that a page
 // comes back soon after it left. So new pages wait in a small queue, and what comes back alone goes to the main queue, for twice as long each time.
-// What comes back in a run is a walk's.
+// What comes back in a run is a walk's. A long walk that comes back after more has left than is local would never find what it brought: its pages are passing, and leave
+// soon, so that older ones stay for it.
 type Core struct {
 	limit       int // local pages
 	pages       []page
@@ -94,6 +97,11 @@ type Core struct {
 	forks       []forking // of rooms
 	areas       []trust   // per runPages pages: whether reads there are followed by writes
 	small, main queue
+	passing     queue  // what walks bring that will have left before they come back
+	passes      int    // pages that may be passing before they leave first
+	turns       uint32 // victims while they do
+	long        bool   // what comes is a long walk's
+	calm        uint32 // pages that came, ever
 	left        uint32 // pages that have left, ever: the clock of prev
 	picks       uint32 // victims ever
 	reads       streams
@@ -125,6 +133,8 @@ func NewCore(limit int) *Core {
 	c := &Core{limit: max(limit, MinLocalBytes/PageBytes)}
 	c.small.reset()
 	c.main.reset()
+	c.passing.reset()
+	c.passes = c.limit / passPart
 	c.reads.reset()
 	c.writes.reset()
 	c.out = make([]effect, 0, 4*batchPages)
@@ -132,7 +142,7 @@ func NewCore(limit int) *Core {
 }
 
 // Local is how many pages are local.
-func (c *Core) Local() int { return c.small.n + c.main.n }
+func (c *Core) Local() int { return c.small.n + c.main.n + c.passing.n }
 
 // AddRoom makes the pages of room known, all of them zero. Rooms are numbered from 0.
 func (c *Core) AddRoom(room int) {
@@ -209,7 +219,9 @@ func (c *Core) miss(p uint32, write bool) {
 	h.run = min(h.run, uint32(c.room(int(h.run))))
 	first, span, n := c.stretch(p, h, 2*h.run)
 	c.reads.went(h, first, span, n)
+	c.long = c.reads.long(h.at) // not where runs are fetched ahead, which hides misses
 	c.installAll(first, span, p, write, h.down)
+	c.long = false
 	c.strided(p, write, h)
 	c.room(max(batchPages, int(min(2*h.run, nearPages))))
 }
@@ -355,6 +367,7 @@ func (c *Core) enterAll(first, n uint32, s state) {
 		case g.level > 0:
 			g.level--
 		}
+		c.passed(g, n > 1)
 		g.state, g.rounds = s, 1<<g.level-1
 		c.enter(q, alone)
 	}

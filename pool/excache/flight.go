@@ -23,6 +23,8 @@ type flights struct {
 	timer     *time.Timer   // calls look
 	looks     atomic.Bool   // it is to
 	due       atomic.Bool   // it has
+	attended  time.Duration // time that counts as a component's silence, ever
+	seen      time.Time     // until when
 }
 
 // flight is a transfer's operation.
@@ -31,7 +33,7 @@ type flight struct {
 	put   bool
 	off   uint64
 	size  int
-	begun time.Time
+	begun time.Duration // of attended
 }
 
 // stalled is a fault that could not be answered yet.
@@ -85,7 +87,10 @@ func (c *Cache) answer(f stalled) {
 
 // start starts a transfer's operation.
 func (c *Cache) start(i int, f flight) {
-	f.begun = time.Now()
+	if c.under() == 0 {
+		c.seen = time.Now()
+	}
+	f.begun = c.attended
 	c.all[i] = f
 	if c.core.transfers[i].wanted {
 		c.want(1 << i)
@@ -123,17 +128,17 @@ func (c *Cache) reap() {
 	if before == 0 {
 		return
 	}
-	now := time.Now()
+	c.attend()
 	done := c.config.Store.Done(flying)
-	each(done, func(i int) { c.landed(i, now, c.config.Store.End(i)) })
+	each(done, func(i int) { c.landed(i, c.config.Store.End(i)) })
 	if due {
 		each(c.flying.Load(), func(i int) {
-			if now.Sub(c.all[i].begun) > silence {
+			if c.attended-c.all[i].begun > silence {
 				err := c.config.Store.End(i)
 				if err != nil {
 					err = fmt.Errorf("%w: no answer in %v", ErrLost, silence)
 				}
-				c.landed(i, now, err)
+				c.landed(i, err)
 			}
 		})
 	}
@@ -141,7 +146,7 @@ func (c *Cache) reap() {
 		c.retries.Store(0)
 		each(r, func(i int) {
 			if c.vain(i) {
-				c.landed(i, now, nil)
+				c.landed(i, nil)
 			} else {
 				c.attempt(i)
 			}
@@ -155,17 +160,25 @@ func (c *Cache) reap() {
 	}
 }
 
+// attend adds the time since it was last called to what counts as silence, at most twice lookTime. More has passed where this process was stopped or got
+// no processor, or where nobody waited: the answer may lie here unread, and tells nothing of the component.
+func (c *Cache) attend() {
+	now := time.Now()
+	c.attended += min(now.Sub(c.seen), 2*lookTime)
+	c.seen = now
+}
+
 // under is what has not ended yet.
 func (c *Cache) under() uint64 { return c.flying.Load() | c.retries.Load() }
 
 // landed takes the result of an operation. An error that comes of the room having been given back is nobody's.
-func (c *Cache) landed(i int, now time.Time, err error) {
+func (c *Cache) landed(i int, err error) {
 	c.flying.Store(c.flying.Load() &^ (1 << i))
 	if c.vain(i) {
 		err = nil
 	}
 	if err != nil && !errors.Is(err, ErrLost) {
-		if now.Sub(c.all[i].begun) <= silence {
+		if c.attended-c.all[i].begun <= silence {
 			c.retries.Store(c.retries.Load() | 1<<i)
 			c.timer.Reset(retryPause)
 			return

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,9 +12,9 @@ import (
 type forkUnderWay struct {
 	child    *session
 	from, to []int
-	ranges   [][]Range   // of each room
-	timer    *time.Timer // ends the wait of writers
-	released bool        // it has ended
+	ranges   [][]Range // of each room
+	timer    *patience // ends the wait of writers
+	released bool      // it has ended
 }
 
 // fork gives another session, whose process is about to be forked and has not said hello yet, a copy of s's window. The answer is an errno.
@@ -47,7 +46,7 @@ func (c *Cache) fork(s *session, number uint64) uint64 {
 	}
 	s.fork = f
 	// The thread that forks may wait for a lock of the C library that a thread has which waits for us. So this ends, and the child sees what was there before.
-	f.timer = time.AfterFunc(silence, func() {
+	f.timer = afterSilence(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.release(f)
@@ -103,7 +102,7 @@ func (c *Cache) parted(s *session) uint64 {
 		return uint64(unix.EINVAL)
 	}
 	s.fork = nil
-	f.timer.Stop()
+	f.timer.stop()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.release(f)
@@ -158,8 +157,9 @@ func (c *Cache) copyRoom(child *session, from, to int, ranges []Range) error {
 	defer child.filling.Unlock()
 	c.mu.Unlock()
 	defer c.mu.Lock()
-	ctx, cancel := context.WithTimeout(c.ctx, silence)
+	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
+	defer afterSilence(cancel).stop()
 	return c.config.Store.Clone(ctx, from, to, ranges)
 }
 

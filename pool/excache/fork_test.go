@@ -214,7 +214,11 @@ func TestForkStuck(t *testing.T) {
 	if !stalls() {
 		t.Error("a write does not wait for the fork")
 	}
-	parent.fork.timer.Reset(0) // silence is over
+	end := parent.fork.timer
+	end.mu.Lock()
+	end.steps = 1 // silence is over
+	end.timer.Reset(0)
+	end.mu.Unlock()
 	for until := time.Now().Add(time.Minute); stalls(); time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatal("a write waits still")

@@ -12,9 +12,9 @@ import (
 	"github.com/wherry-fabric/wherry/internal/uffd"
 )
 
-// Window is remote memory of a Go program: what the shim is to others, without the allocator. The cache must be in another process. An
-// access that waits for its page holds up the collector of the whole program; one whose page was lost is a SIGBUS. Methods are for one
-// goroutine at a time.
+// Window is remote memory of a Go program: what the shim is to others, without the allocator. The cache must be in another process: when that
+// ends, the kernel kills the program. An access that waits for its page holds up the collector of the whole program; one whose page was lost is a
+// SIGBUS. Methods are for one goroutine at a time.
 type Window struct {
 	conn   *net.UnixConn
 	faults *uffd.FD
@@ -41,6 +41,9 @@ func Join(path string) (_ *Window, err error) {
 	if welcome[0] != magic || len(fds) != 3 {
 		return nil, errors.New("excache: the daemon speaks another language")
 	}
+	if err = dieWith(fds[2]); err != nil {
+		return nil, fmt.Errorf("excache: bind this process's life to the daemon's: %w", err)
+	}
 	if w.faults, err = uffd.Open(uffd.Needed); err != nil {
 		return nil, err
 	}
@@ -56,6 +59,17 @@ func Join(path string) (_ *Window, err error) {
 	}
 	_, err = io.ReadFull(conn, make([]byte, 16))
 	return w, err
+}
+
+// dieWith has the kernel kill this process when the daemon ends and its end of the pipe closes. Until then its own userfaultfd makes accesses wait. It
+// comes before anything that waits for the daemon's answer to a fault; a daemon that has ended already answers no hello.
+func dieWith(pipe int) error {
+	for _, set := range [][2]int{{unix.F_SETSIG, int(unix.SIGKILL)}, {unix.F_SETOWN, unix.Getpid()}, {unix.F_SETFL, unix.O_ASYNC | unix.O_NONBLOCK}} {
+		if _, err := unix.FcntlInt(uintptr(pipe), set[0], set[1]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Take makes the first n bytes of the window usable, and returns them.

@@ -3,6 +3,7 @@ package excache
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -21,7 +22,16 @@ import (
 	"github.com/wherry-fabric/wherry/pool/excache/shim"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(joinVariable) != "" {
+		if err := joined(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // rig is a cache that listens, and the compiled program.
 type rig struct {

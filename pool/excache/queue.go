@@ -18,9 +18,21 @@ const (
 	mainTurn = 5
 	// levelMost bounds how often a page goes round in the main queue: 15 times.
 	levelMost = 4
+	// passPart is which part of the local pages is for passing ones at least: four runs of 256 KiB where 16 MiB are local.
+	passPart = 16
+	// passTurn: of so many victims one is an older page even so, if a walk brought it, for those are of no use for ever either. Older ones that came alone
+	// have mainTurn: here and there, they cut walks' runs in two.
+	passTurn = 80
+	// soonPart: what was passing, left and comes back before that part of what is local has left, did so too soon.
+	soonPart = 4
+	// calmPages come before the room for passing pages shrinks by one.
+	calmPages = 16
 )
 
 func (c *Core) queueOf(g *page) *queue {
+	if g.passing {
+		return &c.passing
+	}
 	if g.main {
 		return &c.main
 	}
@@ -63,19 +75,48 @@ func (c *Core) leave(p uint32) {
 // victim picks the page that leaves next, and takes it out of its queue. What was used while it was there goes round once more.
 func (c *Core) victim() uint32 {
 	for {
-		q := &c.main
-		if c.picks++; (c.small.n*smallPart >= c.limit && c.picks/runPages%mainTurn != 0 && c.small.n > 0) || c.main.n == 0 {
-			q = &c.small
-		}
-		p := q.head
+		p := c.next().head
 		g := &c.pages[p]
 		c.leave(p)
 		if g.rounds > 0 {
 			g.rounds--
+			g.passing = false
 			c.enter(p, true)
 			continue
 		}
 		return p
+	}
+}
+
+// next is the queue that the next victim is of.
+func (c *Core) next() *queue {
+	if c.passing.n > 0 && (c.passing.n >= c.passes || c.small.n+c.main.n == 0) {
+		c.turns++
+		switch t := c.turns / runPages; {
+		case c.main.n > 0 && t%map2[uint32](c.pages[c.main.head].alone, mainTurn, passTurn) == 0:
+			return &c.main
+		case c.small.n > 0 && t%map2[uint32](c.pages[c.small.head].alone, mainTurn, passTurn) == 1:
+			return &c.small
+		}
+		return &c.passing
+	}
+	if c.picks++; (c.small.n*smallPart >= c.limit && c.picks/runPages%mainTurn != 0 && c.small.n > 0) || c.main.n == 0 {
+		return &c.small
+	}
+	return &c.main
+}
+
+// passed notes that page g comes, with a walk or alone, and decides whether it is passing: a walk has come back to it after more has left than is local. To keep
+// what a walk like that brings is of no use, as it will have left before the walk is there again; so it leaves soon, and older pages stay, which the walk then
+// finds. What leaves too soon, as many walks go on at a time, makes the room for such pages larger.
+func (c *Core) passed(g *page, walk bool) {
+	far := g.state == remote && g.prev != 0 && c.left-g.prev >= uint32(c.limit)
+	if g.passing && !far && c.left-g.prev < uint32(c.limit/soonPart) {
+		c.passes = min(c.passes+2, c.limit/2)
+	}
+	g.alone, g.passing = !walk, c.long && far
+	if c.calm++; g.passing && c.calm%calmPages == 0 {
+		c.passes = max(c.passes-1, c.limit/passPart)
 	}
 }
 
@@ -88,6 +129,7 @@ func (c *Core) evict(n int) {
 		g := &c.pages[p]
 		// What it was before is still on its way to the store, and may not come after what it is now; or a child is to have that.
 		if g.transfer != 0 || g.state == dirty && c.forks[p/roomPages] == copied {
+			g.passing = false // else it would come up again before all older ones
 			c.enter(p, g.main)
 			continue
 		}

@@ -69,8 +69,9 @@ func (s *Regions) Take(ctx context.Context, r int) error {
 		region, err := s.create(whole)
 		made <- answer{region, err}
 	}()
-	soon, cancel := context.WithTimeout(ctx, silence)
-	defer cancel()
+	soon, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer afterSilence(func() { cancel(context.DeadlineExceeded) }).stop()
 	select {
 	case a := <-made:
 		if a.err != nil {
@@ -86,7 +87,7 @@ func (s *Regions) Take(ctx context.Context, r int) error {
 			}
 			s.late.Store(false)
 		}()
-		return fmt.Errorf("%w: the component did not answer in time: %w", ErrFull, soon.Err())
+		return fmt.Errorf("%w: the component did not answer in time: %w", ErrFull, context.Cause(soon))
 	}
 }
 

@@ -15,6 +15,8 @@ const (
 	strideMost = 4096
 	// strideAhead pages are fetched in front of a confirmed stride.
 	strideAhead = 4
+	// longHits: a walk that has gone on so often is long. That is the 32nd page of one whose runs begin with a page and double.
+	longHits = 5
 )
 
 // stream is one walk.
@@ -89,6 +91,9 @@ func (s *streams) hit(p uint32, most int) hint {
 	s.all[victim] = stream{up: none, down: none, last: p, used: s.clock, since: s.clock}
 	return hint{at: victim, run: 1}
 }
+
+// long reports whether a walk has gone on for more than a few runs.
+func (s *streams) long(at int) bool { return s.all[at].hits >= longHits }
 
 // went says which span a hint led to, and how many of its pages were installed.
 func (s *streams) went(h hint, first, span, n uint32) {

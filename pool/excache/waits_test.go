@@ -133,7 +133,7 @@ func TestSilence(t *testing.T) {
 				t.Fatalf("at first: %v, wanted %#x", c.lost, c.wanted.Load())
 			}
 			for i := range c.all {
-				c.all[i].begun = c.all[i].begun.Add(-silence)
+				c.all[i].begun -= silence
 			}
 			for range 3 { // it is tried again first, if it failed
 				c.due.Store(true)
@@ -144,6 +144,51 @@ func TestSilence(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestStandstill: time in which the cache's process was stopped or got no processor is not the component's silence. The answer lies here unread, and nothing is lost;
+// it used to be, at the first look after 4 seconds. Where nobody waits, nobody looks either.
+func TestStandstill(t *testing.T) {
+	for name, looks := range map[string]int{"stopped": 1, "starved": 5} {
+		t.Run(name, func(t *testing.T) {
+			store := &testStore{most: 1, held: func(*testOp) bool { return true }}
+			c, s := bare(t, store)
+			defer c.end(s)
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			i := under(c, s, sending, 0)
+			for range looks {
+				c.seen = c.seen.Add(-time.Minute)
+				c.due.Store(true)
+				if c.reap(); c.lost != nil {
+					t.Fatal(c.lost)
+				}
+			}
+			store.release()
+			if c.reap(); c.under() != 0 || c.lost != nil || c.core.transfers[i].kind != idle {
+				t.Errorf("under way %#x, lost %v", c.under(), c.lost)
+			}
+		})
+	}
+}
+
+// TestPatience: a timer for silence goes on by one step for a standstill, ends in time without one, and not at all once it is stopped.
+func TestPatience(t *testing.T) {
+	var over atomic.Bool
+	p := afterSilence(func() { over.Store(true) })
+	defer p.stop()
+	for range silence / lookTime {
+		if p.step(); over.Load() != (p.steps == 0) {
+			t.Fatalf("over: %v, %d steps left", over.Load(), p.steps)
+		}
+	}
+	over.Store(false)
+	if p.step(); over.Load() {
+		t.Error("it was over twice")
+	}
+	q := afterSilence(func() { t.Error("it was stopped") })
+	q.stop()
+	q.step()
 }
 
 // TestDiscard: the store forgets what a program frees, in long ranges, and what comes there afterwards stays.

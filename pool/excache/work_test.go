@@ -132,6 +132,17 @@ var works = map[string]func(w *worked, n int){
 			}
 		}
 	},
+	"lanes": func(w *worked, n int) { // 16 walks at a time, each through its part, four times over
+		w.fill(n)
+		for range 4 {
+			for i := range n / 512 / 16 {
+				for lane := range 16 {
+					w.at(lane*(n/16)+i*512, false)
+					w.at(lane*(n/16)+i*512, true)
+				}
+			}
+		}
+	},
 	"random": func(w *worked, n int) {
 		w.fill(n)
 		for range 100_000 {
@@ -196,6 +207,23 @@ func TestLeaveAfterAnswer(t *testing.T) {
 	}
 }
 
+// TestRoundAndRound: a walk round and round through more than is local finds a part of it. First in, first out would have each page leave just before the walk is there
+// again.
+func TestRoundAndRound(t *testing.T) {
+	const pages = 64 << 20 / PageBytes
+	w := newWorked(64, 16, false)
+	w.fill(pages * 512)
+	for pass := range 5 {
+		before := w.core.Counts.Fetched
+		for i := range pages {
+			w.at(i*512, true)
+		}
+		if fetched := w.core.Counts.Fetched - before; pass >= 1 && fetched > pages*9/10 {
+			t.Errorf("walk %d: %d of %d pages came; a quarter of all is local", pass, fetched, pages)
+		}
+	}
+}
+
 // TestHotBesideWalk: what comes back again and again stays, though far more passes by than is local. A page that leaves the main queue must be known
 // when it comes back, or each round of the queue is a miss for each hot page.
 func TestHotBesideWalk(t *testing.T) {
@@ -231,7 +259,7 @@ func TestWalksAfterRandom(t *testing.T) {
 
 // BenchmarkWork counts what the daemon is asked for, and asks the kernel for.
 func BenchmarkWork(b *testing.B) {
-	for _, name := range []string{"quicksort", "scan", "read", "zipf", "hot", "random"} {
+	for _, name := range []string{"quicksort", "scan", "read", "zipf", "hot", "lanes", "random"} {
 		b.Run(name, func(b *testing.B) {
 			var w *worked
 			for b.Loop() {
