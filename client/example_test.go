@@ -8,6 +8,7 @@ import (
 	"github.com/wherry-fabric/wherry/client"
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/dataset/batch"
 	"github.com/wherry-fabric/wherry/schema"
 )
 
@@ -46,7 +47,7 @@ func Example() {
 		return
 	}
 	fmt.Println(report.Table.Rows, "rows on", len(report.Table.Shards), "nodes")
-	if err := c.Read(ctx, "people", client.ReadOptions{Count: 10, Format: schema.FormatTable}, os.Stdout); err != nil {
+	if err := c.Read(ctx, "people", client.ReadOptions{Count: 10, Format: batch.Table}, os.Stdout); err != nil {
 		fmt.Println(err)
 	}
 	// Output:

@@ -14,6 +14,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/dataset/batch"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
@@ -136,7 +137,7 @@ func (e *every) call(name string, on *cluster.Table, args ...string) [][]string 
 	var rows [][]string
 	if answer.Found != nil {
 		var text strings.Builder
-		if err := answer.Write(&text, schema.FormatCSV); err != nil {
+		if err := answer.Write(&text, batch.CSV); err != nil {
 			e.t.Fatal(err)
 		}
 		if rows, err = csv.NewReader(strings.NewReader(text.String())).ReadAll(); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/dataset/batch"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/fabric/tcp"
 	"github.com/wherry-fabric/wherry/rpc"
@@ -86,7 +87,7 @@ func FuzzAnswers(f *testing.F) {
 		note(err)
 		_, err = c.Table(ctx, "x", "r")
 		note(err)
-		note(c.Read(ctx, "x", ReadOptions{Count: 3, Format: schema.FormatCSV}, io.Discard))
+		note(c.Read(ctx, "x", ReadOptions{Count: 3, Format: batch.CSV}, io.Discard))
 		note(c.Grant(ctx, "x", "bob", "r"))
 		_, err = c.Load(ctx, LoadSpec{Name: "x", Input: dataset.NewText("in", []byte("1\n2\n")), Options: dataset.Options{Format: dataset.CSV, Schema: rows}}, func(LoadProgress) {})
 		note(err)

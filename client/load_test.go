@@ -17,6 +17,7 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/dataset/batch"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/node"
 	"github.com/wherry-fabric/wherry/schema"
@@ -66,7 +67,7 @@ func (b *bench) lent() int64 {
 func readCSV(t testing.TB, c *Client, name string, o ReadOptions) string {
 	t.Helper()
 	var out bytes.Buffer
-	o.Format = schema.FormatCSV
+	o.Format = batch.CSV
 	if err := c.Read(t.Context(), name, o, &out); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +175,7 @@ func TestLoadAtNodes(t *testing.T) {
 		if err := c.ReadWindow(t.Context(), "graph", 0, cluster.FwdTargetsWindow, &out); err != nil || !bytes.Equal(out.Bytes(), []byte{1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0}) {
 			t.Errorf("the graph's edges: %x, %v", out.Bytes(), err)
 		}
-		if err := c.Read(t.Context(), "graph", ReadOptions{Format: schema.FormatCSV}, &out); !errors.Is(err, ErrKind) {
+		if err := c.Read(t.Context(), "graph", ReadOptions{Format: batch.CSV}, &out); !errors.Is(err, ErrKind) {
 			t.Errorf("rows of a graph: %v", err)
 		}
 	})

@@ -187,13 +187,13 @@ func eachShare(shares map[uint32]*share, fn func(e uint32, s *share) error) erro
 // ReadOptions say which rows to read, and how to write them.
 type ReadOptions struct {
 	First  uint64
-	Count  uint64        // 0: all from First
-	Format schema.Format // "": FormatCSV
+	Count  uint64       // 0: all from First
+	Format batch.Format // "": batch.CSV
 	// Progress is told of rows written; may be nil.
 	Progress func(done, total uint64)
 }
 
-// Read writes rows of a dataset of records or columns. In FormatRaw they are the records as they lie
+// Read writes rows of a dataset of records or columns. In batch.Raw they are the records as they lie
 // in memory, one after the other.
 func (c *Client) Read(ctx context.Context, name string, o ReadOptions, w io.Writer) error {
 	r, err := c.Reader(ctx, name)
@@ -217,37 +217,51 @@ func (o ReadOptions) rows(t *cluster.Table, what string) (uint64, error) {
 // Write writes rows; see Client.Read.
 func (r *Reader) Write(ctx context.Context, o ReadOptions, w io.Writer) error {
 	t := r.Table
-	switch t.Kind {
-	case cluster.Records:
-	case cluster.Columns:
-		if o.Format == schema.FormatRaw {
-			return fmt.Errorf("dataset %s: %w: columns have no raw records: use csv, json, ndjson, table, arrow or parquet", t.Name, control.ErrRequest)
-		}
-		return r.WriteBatches(ctx, o, batch.Format(cmp.Or(o.Format, schema.FormatCSV)), w)
-	default:
+	format := cmp.Or(o.Format, batch.CSV)
+	switch {
+	case t.Kind != cluster.Records && t.Kind != cluster.Columns:
 		return fmt.Errorf("dataset %s: %w: it is of kind %v; only records and columns have rows to write, read the windows of others one by one (--element and --window)", t.Name, ErrKind, t.Kind)
+	case t.Kind == cluster.Columns && format == batch.Raw:
+		return fmt.Errorf("dataset %s: %w: columns have no raw records: use csv, json, ndjson, table, arrow or parquet", t.Name, control.ErrRequest)
+	case t.Kind == cluster.Columns || format == batch.Arrow || format == batch.Parquet:
+		return r.WriteBatches(ctx, o, format, w)
+	case format == batch.Raw:
+		return r.eachRows(ctx, o, func(rows *schema.Rows) error { return writeRecords(w, rows) })
 	}
-	total, err := o.rows(t, "rows")
+	columns, err := batch.Fields(&t.Schema)
 	if err != nil {
 		return err
 	}
-	if o.Format == "" {
-		o.Format = schema.FormatCSV
+	out, err := batch.NewWriter(w, format, columns)
+	if err != nil {
+		return err
 	}
-	var out *schema.Writer
-	if o.Format != schema.FormatRaw {
-		if out, err = schema.NewWriter(w, o.Format, &t.Schema); err != nil {
-			return err
+	err = r.eachRows(ctx, o, func(rows *schema.Rows) error {
+		for arrays, n := range batch.OfRows(columns, rows) {
+			if err := out.Write(arrays, n); err != nil {
+				return err
+			}
 		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+// eachRows reads records, so many at once as batchBytes holds, and hands them over.
+func (r *Reader) eachRows(ctx context.Context, o ReadOptions, give func(*schema.Rows) error) error {
+	total, err := o.rows(r.Table, "rows")
+	if err != nil {
+		return err
 	}
 	step := max(1, batchBytes/uint64(r.layout.Size))
 	for done := uint64(0); done < total; {
 		n := min(step, total-done)
 		rows, err := r.Rows(ctx, o.First+done, n)
-		if err == nil && out != nil {
-			err = out.Write(rows)
-		} else if err == nil {
-			err = writeRecords(w, &rows)
+		if err == nil {
+			err = give(&rows)
 		}
 		if err != nil {
 			return err
@@ -255,9 +269,6 @@ func (r *Reader) Write(ctx context.Context, o ReadOptions, w io.Writer) error {
 		if done += n; o.Progress != nil {
 			o.Progress(done, total)
 		}
-	}
-	if out != nil {
-		return out.Close()
 	}
 	return nil
 }

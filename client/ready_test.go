@@ -15,10 +15,10 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/dataset/batch"
 	"github.com/wherry-fabric/wherry/inject/forms"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
 	"github.com/wherry-fabric/wherry/invoke"
-	"github.com/wherry-fabric/wherry/schema"
 )
 
 // called is a ready function's answer as CSV, its rows in order.
@@ -33,7 +33,7 @@ func called(t *testing.T, c *Client, table *cluster.Table, name string, args map
 		t.Fatalf("%s %v on %s: %v", name, args, table.Name, err)
 	}
 	var b strings.Builder
-	if err := answer.Write(&b, schema.FormatCSV); err != nil {
+	if err := answer.Write(&b, batch.CSV); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.SplitAfter(b.String(), "\n")

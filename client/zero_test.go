@@ -12,6 +12,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/dataset/batch"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/abi"
@@ -19,7 +20,6 @@ import (
 	"github.com/wherry-fabric/wherry/inject/xrdma"
 	"github.com/wherry-fabric/wherry/invoke"
 	"github.com/wherry-fabric/wherry/rpc"
-	"github.com/wherry-fabric/wherry/schema"
 )
 
 // TestZeroValues: what a program leaves out is an error that says so, or has a usual value; it never panics.
@@ -67,7 +67,7 @@ func TestZeroValues(t *testing.T) {
 			_, err := invoke.Run(ctx, nil, invoke.Request{Image: echo, Table: log})
 			return err
 		},
-		"invoke.CheckFormat says Image":        func(context.Context) error { return invoke.CheckFormat(nil, schema.FormatCSV) },
+		"invoke.CheckFormat says Image":        func(context.Context) error { return invoke.CheckFormat(nil, batch.CSV) },
 		"Answer.Write says format":             func(context.Context) error { return (&invoke.Answer{Schema: &log.Schema}).Write(io.Discard, "") },
 		"Prepare says image":                   func(context.Context) error { _, err := c.Runtime().Prepare(nil, nil); return err },
 		"Prepare of a zero image says image":   func(context.Context) error { _, err := c.Runtime().Prepare(&image.Image{}, nil); return err },

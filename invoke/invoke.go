@@ -421,47 +421,43 @@ func decode(img *image.Image, res *inject.Result) (*Answer, error) {
 
 // CheckFormat says whether what a function returns can be written in a format:
 // bytes without a schema are raw, or JSON's {"raw": base64}.
-func CheckFormat(img *image.Image, format schema.Format) error {
+func CheckFormat(img *image.Image, format batch.Format) error {
 	if img == nil {
 		return fmt.Errorf("%w: no Image", ErrRequest)
 	}
-	if m := img.Call(); m.Result == nil && format != schema.FormatRaw && format != schema.FormatJSON {
+	if m := img.Call(); m.Result == nil && format != batch.Raw && format != batch.JSON {
 		return fmt.Errorf("%w: %s returns raw bytes, which have no columns to write as %s: use raw, or json for base64", ErrRequest, m.Name, format)
 	}
 	return nil
 }
 
-// Write writes the answer in a format, one of schema's or of batch's; see CheckFormat.
-func (a *Answer) Write(w io.Writer, format schema.Format) error {
-	if a.Found != nil && format == schema.FormatRaw {
+// Write writes the answer in a format; see CheckFormat. In the text formats each byte of text that is not UTF-8 is \x and two hexadecimal digits. In
+// batch.Raw a function's rows are its result parts, one after the other.
+func (a *Answer) Write(w io.Writer, format batch.Format) error {
+	switch {
+	case a.Found != nil && format == batch.Raw:
 		return fmt.Errorf("%w: columns have no raw bytes: use arrow, parquet, csv, json, ndjson or table", ErrRequest)
-	}
-	if a.Found != nil {
-		return a.Found.Write(w, batch.Format(format))
-	}
-	if a.Schema == nil {
-		var err error
-		switch format {
-		case schema.FormatRaw:
-			_, err = w.Write(a.Raw)
-		case schema.FormatJSON:
-			err = json.NewEncoder(w).Encode(map[string][]byte{"raw": a.Raw})
-		default:
-			err = fmt.Errorf("%w: raw bytes have no columns to write as %s", ErrRequest, format)
-		}
-		return err
-	}
-	if f := batch.Format(format); f == batch.Arrow || f == batch.Parquet {
-		return a.writeBatches(w, f)
-	}
-	sw, err := schema.NewWriter(w, format, a.Schema)
-	if err != nil {
-		return err
+	case a.Found == nil && a.Schema == nil:
+		return a.writeRaw(w, format)
+	case format != batch.Raw:
+		return a.writeBatches(w, format)
 	}
 	for _, p := range a.Parts {
-		if err := sw.Write(p); err != nil {
+		if _, err := w.Write(p.Part()); err != nil {
 			return err
 		}
 	}
-	return sw.Close()
+	return nil
+}
+
+// writeRaw writes bytes without a schema.
+func (a *Answer) writeRaw(w io.Writer, format batch.Format) error {
+	switch format {
+	case batch.Raw:
+		_, err := w.Write(a.Raw)
+		return err
+	case batch.JSON:
+		return json.NewEncoder(w).Encode(map[string][]byte{"raw": a.Raw})
+	}
+	return fmt.Errorf("%w: raw bytes have no columns to write as %s", ErrRequest, format)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/column"
+	"github.com/wherry-fabric/wherry/dataset/batch"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/travel"
@@ -192,8 +193,8 @@ func TestPayloadFits(t *testing.T) {
 // TestRawAnswers: bytes without a schema have two ways to be written.
 func TestRawAnswers(t *testing.T) {
 	a := &Answer{Raw: []byte("hello")}
-	for format, want := range map[schema.Format]string{schema.FormatRaw: "hello", schema.FormatJSON: "{\"raw\":\"aGVsbG8=\"}\n",
-		schema.FormatCSV: "", schema.FormatNDJSON: "", schema.FormatTable: ""} {
+	for format, want := range map[batch.Format]string{batch.Raw: "hello", batch.JSON: "{\"raw\":\"aGVsbG8=\"}\n",
+		batch.CSV: "", batch.NDJSON: "", batch.Table: ""} {
 		var out bytes.Buffer
 		err := a.Write(&out, format)
 		if out.String() != want || (err == nil) != (want != "") {

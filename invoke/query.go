@@ -190,24 +190,10 @@ func byBranch(res *inject.Result) [][]byte {
 
 // Write writes the answer.
 func (f *Found) Write(w io.Writer, format batch.Format) error {
-	out, err := batch.NewWriter(w, format, f.Columns)
-	if err != nil {
-		return err
-	}
-	f.cuts(func(cut []arrow.Array, rows int) bool {
-		err = out.Write(cut, rows)
-		for _, a := range cut {
-			a.Release()
-		}
-		return err == nil
-	})
-	if err != nil {
-		return err
-	}
-	return out.Close()
+	return (&Answer{Found: f}).writeBatches(w, format)
 }
 
-// cuts gives the rows out, part.ChunkRows at a time.
+// cuts gives the rows out, part.ChunkRows at a time. The arrays are released after each.
 func (f *Found) cuts(give func(cut []arrow.Array, rows int) bool) {
 	for first := 0; first < f.Rows; first += part.ChunkRows {
 		end := min(first+part.ChunkRows, f.Rows)
@@ -215,7 +201,11 @@ func (f *Found) cuts(give func(cut []arrow.Array, rows int) bool) {
 		for i, a := range f.Arrays {
 			cut[i] = array.NewSlice(a, int64(first), int64(end))
 		}
-		if !give(cut, end-first) {
+		more := give(cut, end-first)
+		for _, a := range cut {
+			a.Release()
+		}
+		if !more {
 			return
 		}
 	}

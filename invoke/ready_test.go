@@ -11,6 +11,7 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/column/expr"
+	"github.com/wherry-fabric/wherry/dataset/batch"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
 	"github.com/wherry-fabric/wherry/query"
 	"github.com/wherry-fabric/wherry/schema"
@@ -86,12 +87,12 @@ func TestReadyNeedsColumns(t *testing.T) {
 // Columns have no raw bytes; what is named instead is what a call's answer can be written as.
 func TestReadyHasNoRawBytes(t *testing.T) {
 	a := &Answer{Found: &Found{Columns: column.Schema{{Name: "n", Type: column.Type{ID: column.U64}}}}}
-	for _, format := range []schema.Format{schema.FormatCSV, schema.FormatJSON, schema.FormatNDJSON, schema.FormatTable} {
+	for _, format := range []batch.Format{batch.CSV, batch.JSON, batch.NDJSON, batch.Table} {
 		if err := a.Write(io.Discard, format); err != nil {
 			t.Errorf("%s: %v", format, err)
 		}
 	}
-	err := a.Write(io.Discard, schema.FormatRaw)
+	err := a.Write(io.Discard, batch.Raw)
 	if !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), "use arrow, parquet, csv, json, ndjson or table") {
 		t.Error(err)
 	}

@@ -2,7 +2,6 @@ package schema_test
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/wherry-fabric/wherry/schema"
 )
@@ -32,14 +31,13 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	w, _ := schema.NewWriter(os.Stdout, schema.FormatCSV, result)
-	_ = w.Write(all)
-	_ = w.Close()
+	for i := range all.Len() {
+		fmt.Println(all.Strings(i))
+	}
 	// Output:
 	// payload: 24 bytes
-	// status,requests
-	// 200,12
-	// 404,2
+	// [200 12]
+	// [404 2]
 }
 
 func ExampleSchema_EncodeArgs_mistake() {

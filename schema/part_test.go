@@ -3,8 +3,6 @@ package schema
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -168,108 +166,6 @@ func TestBuilderErrors(t *testing.T) {
 	}
 }
 
-func write(t testing.TB, f Format, s *Schema, parts ...Rows) string {
-	t.Helper()
-	var out bytes.Buffer
-	w, err := NewWriter(&out, f, s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range parts {
-		if err := w.Write(p); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return out.String()
-}
-
-func TestWriters(t *testing.T) {
-	s := mustParse(t, "name:str,n:i8,f:f64,ok:bool,id:bytes2")
-	a := mustRows(t, s, "a,\"b\"|-1|NaN|true|beef", " c|2|1e300|false|0000")
-	b := mustRows(t, s, "d\n\u00e9\xff\x01|3|0.5|true|ffff")
-	tests := []struct {
-		f    Format
-		want string
-	}{
-		{FormatCSV, "name,n,f,ok,id\n\"a,\"\"b\"\"\",-1,NaN,true,beef\n\" c\",2,1e+300,false,0000\n\"d\n\u00e9\xff\x01\",3,0.5,true,ffff\n"},
-		{FormatNDJSON, `{"name":"a,\"b\"","n":-1,"f":"NaN","ok":true,"id":"beef"}` + "\n" +
-			`{"name":" c","n":2,"f":1e+300,"ok":false,"id":"0000"}` + "\n" +
-			"{\"name\":\"d\\n\u00e9\ufffd\\u0001\",\"n\":3,\"f\":0.5,\"ok\":true,\"id\":\"ffff\"}\n"},
-		{FormatTable, "name    n       f  ok     id\na,\"b\"  -1     NaN  true   beef\n c      2  1e+300  false  0000\nd\ufffdé\ufffd\ufffd   3     0.5  true   ffff\n"},
-		{FormatRaw, string(a.Part()) + string(b.Part())},
-	}
-	for _, tt := range tests {
-		if diff := cmp.Diff(tt.want, write(t, tt.f, s, a, b)); diff != "" {
-			t.Errorf("%s: %s", tt.f, diff)
-		}
-	}
-	var rows []map[string]any
-	if err := json.Unmarshal([]byte(write(t, FormatJSON, s, a, b)), &rows); err != nil || len(rows) != 3 {
-		t.Errorf("%v %v", rows, err)
-	}
-	if got := write(t, FormatJSON, s); got != "[]\n" {
-		t.Errorf("no rows: %q", got)
-	}
-	if got := write(t, FormatCSV, s); got != "name,n,f,ok,id\n" {
-		t.Errorf("no rows: %q", got)
-	}
-	if _, err := ParseFormat("jsonn"); err == nil || !strings.Contains(err.Error(), `did you mean "json"`) {
-		t.Error(err)
-	}
-	w, _ := NewWriter(&bytes.Buffer{}, FormatCSV, mustParse(t, "x:u8"))
-	if err := w.Write(a); !errors.Is(err, ErrArgument) {
-		t.Error(err)
-	}
-}
-
-func TestWritersReadBack(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		s := &Schema{Fields: []Field{{Name: "a", Type: Str}, {Name: "b", Type: Str}}}
-		s.Fields = s.Fields[:rapid.IntRange(1, 2).Draw(t, "fields")]
-		b, _ := NewPartBuilder(s)
-		var want [][]string
-		for range rapid.IntRange(0, 5).Draw(t, "rows") {
-			var row []string
-			for range s.Fields {
-				row = append(row, strings.ReplaceAll(rapid.String().Draw(t, "text"), "\r", ""))
-			}
-			if err := b.AppendStrings(row...); err != nil {
-				t.Fatal(err)
-			}
-			want = append(want, row)
-		}
-		r := b.Rows()
-		var csvOut, jsonOut bytes.Buffer
-		for f, out := range map[Format]*bytes.Buffer{FormatCSV: &csvOut, FormatJSON: &jsonOut} {
-			w, _ := NewWriter(out, f, s)
-			if err := errors.Join(w.Write(r), w.Close()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		got, err := csv.NewReader(&csvOut).ReadAll()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(append([][]string{s.Names()}, want...), got); diff != "" {
-			t.Fatal(diff)
-		}
-		var objects []map[string]string
-		if err := json.Unmarshal(jsonOut.Bytes(), &objects); err != nil {
-			t.Fatal(err)
-		}
-		for i, row := range want {
-			for f, text := range row {
-				if objects[i][s.Fields[f].Name] != text {
-					t.Fatalf("row %d: %v, want %v", i, objects[i], row)
-				}
-			}
-		}
-	})
-}
-
 func TestMerge(t *testing.T) {
 	s := mustParse(t, "host:str:key,code:i16:key,hits:u64:sum,least:f32:min,most:i64:max,last:str:max,from:u8:count")
 	a := mustRows(t, s, "b|1|5|1.5|-7|x|9", "a|-1|1|2|3|y|9")
@@ -412,9 +308,7 @@ func FuzzDecodePart(f *testing.F) {
 			}
 			return
 		}
-		for _, format := range formats {
-			write(t, Format(format), s, r)
-		}
+		allStrings(r)
 		merged, err := Merge(s, r)
 		if err != nil {
 			if !errors.Is(err, ErrMerge) {
@@ -426,19 +320,6 @@ func FuzzDecodePart(f *testing.F) {
 			t.Fatalf("merged: %v", err)
 		}
 	})
-}
-
-func BenchmarkWriteCSV(b *testing.B) {
-	s := mustParse(b, "name:str,n:u64,f:f64")
-	var rows []string
-	for range 1000 {
-		rows = append(rows, "some name|123456|1.25")
-	}
-	r := mustRows(b, s, rows...)
-	b.SetBytes(int64(len(r.Part())))
-	for b.Loop() {
-		write(b, FormatCSV, s, r)
-	}
 }
 
 // TestFieldOfAnotherType: a field read as what it is not is named with its type and the right method, and gives no

@@ -13,12 +13,12 @@ import (
 	"github.com/wherry-fabric/wherry/client"
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/control"
+	"github.com/wherry-fabric/wherry/dataset/batch"
 	"github.com/wherry-fabric/wherry/inject"
 	"github.com/wherry-fabric/wherry/inject/travel"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
 	"github.com/wherry-fabric/wherry/invoke"
 	"github.com/wherry-fabric/wherry/query"
-	"github.com/wherry-fabric/wherry/schema"
 )
 
 // LateAfter is how long after its deadline a call may end.
@@ -173,7 +173,7 @@ func (a *caller) count(ctx context.Context) error {
 		return err
 	}
 	var text strings.Builder
-	if err := got.Write(&text, schema.FormatCSV); err != nil {
+	if err := got.Write(&text, batch.CSV); err != nil {
 		return err
 	}
 	var matched, scanned uint64

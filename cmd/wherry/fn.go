@@ -390,7 +390,7 @@ func (a *app) fnRun(cmd *cobra.Command, name string, f *runFlags) error {
 		return err
 	}
 	return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
-		answer, err := a.runOn(ctx, c, f, &req, format != schema.FormatRaw)
+		answer, err := a.runOn(ctx, c, f, &req, format != batch.Raw)
 		if f.explain {
 			err = errors.Join(err, a.explain(ctx, c, f, &req))
 		}
@@ -413,24 +413,34 @@ func (f *runFlags) inputs(function string) (files []string) {
 }
 
 // runFormat is how the answer is written: as asked for, or as fits its reader: a person or a program.
-func (a *app) runFormat(img *image.Image, f *runFlags) (schema.Format, error) {
+func (a *app) runFormat(img *image.Image, f *runFlags) (batch.Format, error) {
 	switch {
 	case f.format != "":
-		format := schema.Format(f.format)
-		if b := batch.Format(f.format); b != batch.Arrow && b != batch.Parquet {
-			if _, err := schema.ParseFormat(f.format); err != nil {
-				return "", usagef("there is no format %q; there are arrow, csv, json, ndjson, parquet, raw and table", f.format)
-			}
+		format, err := formatOrRaw(f.format)
+		if err != nil {
+			return "", err
 		}
 		return format, invoke.CheckFormat(img, format)
 	case a.json:
-		return schema.FormatJSON, nil
+		return batch.JSON, nil
 	case img.Manifest().Result == nil:
-		return schema.FormatRaw, nil
+		return batch.Raw, nil
 	case f.out == "-" && isTerminal(a.out):
-		return schema.FormatTable, nil
+		return batch.Table, nil
 	}
-	return schema.FormatCSV, nil
+	return batch.CSV, nil
+}
+
+// formatOrRaw checks the name of a format of what may have raw bytes.
+func formatOrRaw(name string) (batch.Format, error) {
+	if name == string(batch.Raw) {
+		return batch.Raw, nil
+	}
+	format, err := batch.ParseFormat(name)
+	if err != nil {
+		return "", usagef("there is no format %q; there are arrow, csv, json, ndjson, parquet, raw (the bytes as they are) and table", name)
+	}
+	return format, nil
 }
 
 // moreText says how to get more of what a call has used up.

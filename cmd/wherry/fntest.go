@@ -18,6 +18,7 @@ import (
 	"github.com/wherry-fabric/wherry/client"
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/dataset/batch"
 	"github.com/wherry-fabric/wherry/demo/live"
 	"github.com/wherry-fabric/wherry/inject/forms"
 	"github.com/wherry-fabric/wherry/inject/image"
@@ -26,7 +27,6 @@ import (
 	"github.com/wherry-fabric/wherry/internal/sockdir"
 	"github.com/wherry-fabric/wherry/invoke"
 	"github.com/wherry-fabric/wherry/node"
-	"github.com/wherry-fabric/wherry/schema"
 )
 
 const (
@@ -131,7 +131,7 @@ func (a *app) fnTest(cmd *cobra.Command, function string, f *testFlags) error {
 		}
 		writeBad(a.err, report)
 	}
-	answer, err := a.runOn(ctx, t.client, &f.run, &req, format != schema.FormatRaw)
+	answer, err := a.runOn(ctx, t.client, &f.run, &req, format != batch.Raw)
 	if errors.Is(err, invoke.ErrRequest) && f.data == "" {
 		err = fmt.Errorf("%w: here give --data FILE", err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/dataset/batch"
 	"github.com/wherry-fabric/wherry/internal/shell"
 	"github.com/wherry-fabric/wherry/node"
 	"github.com/wherry-fabric/wherry/schema"
@@ -526,7 +527,7 @@ func writeDataset(w io.Writer, d *client.Dataset) {
 	t := d.Table
 	fmt.Fprintf(w, "%s: %v, %d %s, version %d, owner %s, %v, %s\n", d.Name, t.Kind, t.Rows, plural(t.Rows, "row"), d.Version, d.Owner, node.Bytes(d.LentBytes), access(d.Writable))
 	for _, col := range t.Columns {
-		fmt.Fprintf(w, "  column  %-20s %v%s\n", schema.Printable(col.Name), col.Type, map[bool]string{true: "?"}[col.Nullable])
+		fmt.Fprintf(w, "  column  %-20s %v%s\n", batch.Printable(col.Name), col.Type, map[bool]string{true: "?"}[col.Nullable])
 	}
 	if len(t.Schema.Fields) > 0 {
 		fmt.Fprintf(w, "  schema  %v\n", &t.Schema)

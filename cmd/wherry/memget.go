@@ -9,7 +9,6 @@ import (
 	"github.com/wherry-fabric/wherry/client"
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/dataset/batch"
-	"github.com/wherry-fabric/wherry/schema"
 )
 
 // memGet is what mem get is to read, and how it is to be written.
@@ -41,7 +40,7 @@ func (a *app) memGetCommand() *cobra.Command {
 	p.IntVar(&g.window, "window", 0, "with --element: number of the window, from 0")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if a.json && !cmd.Flags().Changed("format") {
-			g.format = string(schema.FormatJSON)
+			g.format = string(batch.JSON)
 		}
 		if err := g.check(cmd); err != nil {
 			return err
@@ -69,13 +68,9 @@ func (g *memGet) check(cmd *cobra.Command) (err error) {
 		return usagef("--window %d is of an element: give --element too", g.window)
 	case set("element") && (set("first") || set("count") || set("format")):
 		return usagef("--element gives a window as it is: --first, --count and --format are for rows")
-	case g.format == string(batch.Arrow) || g.format == string(batch.Parquet):
-		return nil
 	}
-	if g.options.Format, err = schema.ParseFormat(g.format); err != nil {
-		return usagef("there is no format %q; there are arrow, csv, json, ndjson, parquet, raw (of rows of fixed width) and table", g.format)
-	}
-	return nil
+	g.options.Format, err = formatOrRaw(g.format)
+	return err
 }
 
 // write reads what there is to read.
@@ -87,14 +82,12 @@ func (g *memGet) write(ctx context.Context, c *client.Client, name string, w io.
 	if err != nil {
 		return err
 	}
-	arrow := g.format == string(batch.Arrow) || g.format == string(batch.Parquet)
-	if _, is := r.Table.Readable(); is && arrow {
-		return r.WriteBatches(ctx, g.options, batch.Format(g.format), w)
-	}
+	format := g.options.Format
+	arrow := format == batch.Arrow || format == batch.Parquet
 	if arrow && r.Table.Kind == cluster.CSR {
-		return r.WriteGraph(ctx, g.options, batch.Format(g.format), w)
+		return r.WriteGraph(ctx, g.options, format, w)
 	}
-	if arrow {
+	if _, is := r.Table.Readable(); arrow && !is {
 		return usagef("--format %s is for columns, records and graphs; %s is of kind %v", g.format, name, r.Table.Kind)
 	}
 	if r.Table.Kind == cluster.CSR {

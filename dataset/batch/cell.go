@@ -2,10 +2,12 @@ package batch
 
 import (
 	"encoding/hex"
-	"encoding/json"
+	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -22,11 +24,50 @@ type cell struct {
 
 // appendJSON writes text as JSON has it.
 func appendJSON(b []byte, text string) []byte {
-	quoted, err := json.Marshal(text)
-	if err != nil { // it cannot fail on a string
-		return append(b, "null"...)
+	return closeJSON(append(append(b, '"'), text...), len(b)+1)
+}
+
+// closeJSON ends the JSON string whose text begins at b[at], after its quote, and escapes what JSON does not allow in it or a terminal would act on.
+func closeJSON(b []byte, at int) []byte {
+	for i := at; i < len(b); i++ {
+		if c := b[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' {
+			return append(appendEscaped(b[:i], string(b[i:])), '"')
+		}
 	}
-	return append(b, quoted...)
+	return append(b, '"')
+}
+
+func appendEscaped(b []byte, text string) []byte {
+	for _, r := range text {
+		switch {
+		case r == '"' || r == '\\':
+			b = append(b, '\\', byte(r))
+		case r == '\n':
+			b = append(b, `\n`...)
+		case r == '\t':
+			b = append(b, `\t`...)
+		case r == '\r':
+			b = append(b, `\r`...)
+		case control(r) || r == '\u2028' || r == '\u2029': // the last two end lines in JavaScript
+			b = fmt.Appendf(b, `\u%04x`, r)
+		default:
+			b = utf8.AppendRune(b, r)
+		}
+	}
+	return b
+}
+
+// control reports whether a terminal acts on r instead of showing it.
+func control(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 }
+
+// Printable is text that a terminal shows as it is: control characters, and bytes that are not UTF-8, become U+FFFD.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if control(r) {
+			return utf8.RuneError
+		}
+		return r
+	}, strings.ToValidUTF8(text, "\ufffd"))
 }
 
 // append writes a value as JSON has it.
@@ -37,7 +78,7 @@ func (c *cell) append(b []byte, a arrow.Array, r int) []byte {
 	case c.bare:
 		return c.json(b, r)
 	}
-	return appendJSON(b, string(c.text(nil, r)))
+	return closeJSON(c.text(append(b, '"'), r), len(b)+1)
 }
 
 // lists are JSON's in text too.

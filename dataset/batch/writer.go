@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/dataset/part"
-	"github.com/wherry-fabric/wherry/schema"
 )
 
 // Format is a way to write batches.
@@ -24,11 +24,14 @@ type Format string
 const (
 	Arrow  Format = "arrow" // an IPC stream
 	CSV    Format = "csv"   // with a header line
-	JSON   Format = "json"  // one array of objects
+	JSON   Format = "json"  // one array of objects, each on a line
 	NDJSON Format = "ndjson"
 	Table  Format = "table" // for people
 
 	Parquet Format = "parquet" // a file
+
+	// Raw is the bytes as they are, of rows of C structs or of an answer without columns. No Writer writes it, and ParseFormat refuses it.
+	Raw Format = "raw"
 )
 
 var formats = []Format{Arrow, CSV, JSON, NDJSON, Table, Parquet}
@@ -47,7 +50,7 @@ func ParseFormat(name string) (Format, error) {
 const (
 	// flushBytes is how much text is gathered before it is written.
 	flushBytes = 64 << 10
-	// tableRows bounds the rows of a table, which are kept until the end for the columns' widths.
+	// tableRows is how many rows of a table are kept for the columns' widths. After so many the columns of those that follow may be wider.
 	tableRows = 10_000
 )
 
@@ -61,6 +64,7 @@ type Writer struct {
 	buf     []byte
 	rows    int
 	table   [][]string
+	widths  []int // of a table's columns, in runes
 	cells   []cell
 }
 
@@ -85,15 +89,16 @@ func NewWriter(w io.Writer, format Format, columns column.Schema) (*Writer, erro
 			if c.Type.Nested() {
 				return nil, fmt.Errorf("%w for column %q, which is %v: csv has no lists and structs; take arrow, parquet, ndjson or json", ErrFormat, c.Name, c.Type)
 			}
-			out.buf = appendField(out.buf, i, c.Name)
+			out.buf = appendComma(out.buf, i)
+			out.buf = closeField(append(out.buf, c.Name...), len(out.buf))
 		}
 		out.buf = append(out.buf, '\n')
 	case Table:
 		names := make([]string, len(columns))
 		for i, c := range columns {
-			names[i] = schema.Printable(c.Name)
+			names[i] = Printable(c.Name)
 		}
-		out.table = append(out.table, names)
+		out.table, out.widths = append(out.table, names), make([]int, len(columns))
 	}
 	return out, nil
 }
@@ -107,11 +112,11 @@ func (w *Writer) Write(columns []arrow.Array, rows int) error {
 		w.cells[i] = cellOf(w.columns[i].Type, a)
 	}
 	for r := range rows {
-		if w.format == Table && w.rows == tableRows {
-			return fmt.Errorf("batch: a table has at most %d rows: choose another format, or ask for fewer (--limit)", tableRows)
-		}
 		w.row(columns, r)
 		w.rows++
+		if len(w.table) > tableRows {
+			w.writeTable()
+		}
 		if len(w.buf) >= flushBytes {
 			if err := w.flush(); err != nil {
 				return err
@@ -140,13 +145,14 @@ func (w *Writer) row(columns []arrow.Array, r int) {
 	switch w.format {
 	case CSV:
 		for i, a := range columns {
+			w.buf = appendComma(w.buf, i)
 			if a.IsNull(r) {
-				if i > 0 {
-					w.buf = append(w.buf, ',')
-				}
 				continue
 			}
-			w.buf = appendField(w.buf, i, string(w.cells[i].text(nil, r)))
+			at := len(w.buf)
+			if w.buf = w.cells[i].text(w.buf, r); !w.cells[i].bare {
+				w.buf = closeField(w.buf, at)
+			}
 		}
 		w.buf = append(w.buf, '\n')
 	case JSON, NDJSON:
@@ -155,7 +161,7 @@ func (w *Writer) row(columns []arrow.Array, r int) {
 		row := make([]string, len(columns))
 		for i, a := range columns {
 			if !a.IsNull(r) {
-				row[i] = schema.Printable(string(w.cells[i].text(nil, r)))
+				row[i] = Printable(string(w.cells[i].text(nil, r)))
 			}
 		}
 		w.table = append(w.table, row)
@@ -164,14 +170,15 @@ func (w *Writer) row(columns []arrow.Array, r int) {
 
 // object writes a row as JSON has it.
 func (w *Writer) object(columns []arrow.Array, r int) {
-	if w.format == JSON && w.rows > 0 {
-		w.buf = append(w.buf, ',')
+	if w.format == JSON {
+		if w.rows > 0 {
+			w.buf = append(w.buf, ',')
+		}
+		w.buf = append(w.buf, "\n "...)
 	}
 	w.buf = append(w.buf, '{')
 	for i, a := range columns {
-		if i > 0 {
-			w.buf = append(w.buf, ',')
-		}
+		w.buf = appendComma(w.buf, i)
 		w.buf = append(appendJSON(w.buf, w.columns[i].Name), ':')
 		w.buf = w.cells[i].append(w.buf, a, r)
 	}
@@ -195,6 +202,9 @@ func (w *Writer) Close() error {
 	case Parquet:
 		return w.parquet.w.Close()
 	case JSON:
+		if w.rows > 0 {
+			w.buf = append(w.buf, '\n')
+		}
 		w.buf = append(w.buf, "]\n"...)
 	case Table:
 		w.writeTable()
@@ -202,18 +212,17 @@ func (w *Writer) Close() error {
 	return w.flush()
 }
 
-// writeTable pads all columns to their widest cell.
+// writeTable pads the columns of the rows that were kept to their widest cell.
 func (w *Writer) writeTable() {
-	widths := make([]int, len(w.columns))
 	for _, row := range w.table {
 		for i, text := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(text))
+			w.widths[i] = max(w.widths[i], utf8.RuneCountInString(text))
 		}
 	}
 	for _, row := range w.table {
 		var line strings.Builder
 		for i, text := range row {
-			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(text))
+			pad := strings.Repeat(" ", w.widths[i]-utf8.RuneCountInString(text))
 			if i > 0 {
 				line.WriteString("  ")
 			}
@@ -225,17 +234,28 @@ func (w *Writer) writeTable() {
 		}
 		w.buf = append(append(w.buf, strings.TrimRight(line.String(), " ")...), '\n')
 	}
+	w.table = w.table[:0]
 }
 
-// appendField writes a field of CSV, quoted where it must be.
-func appendField(b []byte, i int, text string) []byte {
+func appendComma(b []byte, i int) []byte {
 	if i > 0 {
-		b = append(b, ',')
+		return append(b, ',')
 	}
-	if text != "" && !strings.ContainsAny(text, ",\"\r\n") {
-		return append(b, text...)
+	return b
+}
+
+// closeField ends the field of CSV that b[at:] is, and quotes it where a reader needs that: where encoding/csv does, and if it is empty, because a missing
+// value is nothing at all.
+func closeField(b []byte, at int) []byte {
+	text := b[at:]
+	first, _ := utf8.DecodeRune(text)
+	quote := len(text) == 0 || unicode.IsSpace(first) || string(text) == `\.`
+	for _, c := range text {
+		quote = quote || c == '"' || c == ',' || c == '\n' || c == '\r'
 	}
-	b = append(b, '"') // empty text too: a missing value is nothing at all
-	b = append(b, strings.ReplaceAll(text, `"`, `""`)...)
-	return append(b, '"')
+	if !quote {
+		return b
+	}
+	inside := strings.ReplaceAll(string(text), `"`, `""`)
+	return append(append(append(b[:at], '"'), inside...), '"')
 }

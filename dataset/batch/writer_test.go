@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -53,7 +54,7 @@ func TestFormats(t *testing.T) {
 	for f, want := range map[Format]string{
 		CSV:    "user id,name,when,v\n-1,\"a \"\"b\"\", c\",1970-01-01T01:59:59.999+02:00,0.5\n2,,,2\n",
 		NDJSON: "{\"user id\":-1,\"name\":\"a \\\"b\\\", c\",\"when\":\"1970-01-01T01:59:59.999+02:00\",\"v\":0.5}\n{\"user id\":2,\"name\":null,\"when\":null,\"v\":2}\n",
-		JSON:   "[{\"user id\":-1,\"name\":\"a \\\"b\\\", c\",\"when\":\"1970-01-01T01:59:59.999+02:00\",\"v\":0.5},{\"user id\":2,\"name\":null,\"when\":null,\"v\":2}]\n",
+		JSON:   "[\n {\"user id\":-1,\"name\":\"a \\\"b\\\", c\",\"when\":\"1970-01-01T01:59:59.999+02:00\",\"v\":0.5},\n {\"user id\":2,\"name\":null,\"when\":null,\"v\":2}\n]\n",
 		Table:  "user id  name      when                             v\n     -1  a \"b\", c  1970-01-01T01:59:59.999+02:00  0.5\n      2                                             2\n",
 	} {
 		if got := write(f); got != want {
@@ -125,5 +126,34 @@ func TestTableIsPrintable(t *testing.T) {
 	}
 	if got, want := b.String(), "a\ufffd[2J\nred\ufffd[31m\ufffdnext\ufffd\ufffd\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// A table of many rows is written in pieces; what is wider in a later piece widens that piece only.
+func TestLongTable(t *testing.T) {
+	columns := column.Schema{{Name: "n", Type: column.Type{ID: column.I64}}, {Name: "half", Type: column.Type{ID: column.UTF8}}}
+	n, half := part.NewBuilder(columns[0].Type, tableRows+2), part.NewBuilder(columns[1].Type, tableRows+2)
+	for i := range tableRows + 2 {
+		n.Bits(uint64(1000 * i))
+		if err := half.Bytes([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	w, err := NewWriter(&out, Table, columns)
+	if err == nil {
+		err = errors.Join(w.Write([]arrow.Array{n.Finish(), half.Finish()}, tableRows+2), w.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(out.String(), "\n")
+	if len(lines) != tableRows+4 {
+		t.Fatalf("%d lines", len(lines))
+	}
+	for i, want := range map[int]string{0: "      n  half", 1: "      0  x", tableRows: "9999000  x", tableRows + 1: "10000000  x", tableRows + 2: "10001000  x"} {
+		if lines[i] != want {
+			t.Errorf("line %d: %q, want %q", i, lines[i], want)
+		}
 	}
 }

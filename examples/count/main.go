@@ -13,9 +13,9 @@ import (
 
 	"github.com/wherry-fabric/wherry/client"
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/dataset/batch"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
 	"github.com/wherry-fabric/wherry/invoke"
-	"github.com/wherry-fabric/wherry/schema"
 )
 
 func count(ctx context.Context, node, tokenFile, dataset, column string) error {
@@ -36,7 +36,7 @@ func count(ctx context.Context, node, tokenFile, dataset, column string) error {
 	if err != nil {
 		return err
 	}
-	return answer.Write(os.Stdout, schema.FormatCSV)
+	return answer.Write(os.Stdout, batch.CSV)
 }
 
 func main() {

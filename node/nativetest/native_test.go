@@ -10,6 +10,7 @@ import (
 	"github.com/wherry-fabric/wherry/client"
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/dataset"
+	"github.com/wherry-fabric/wherry/dataset/batch"
 	"github.com/wherry-fabric/wherry/inject/forms"
 	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/xrdma"
@@ -81,7 +82,7 @@ func chase(t *testing.T, s *nodes) {
 				t.Fatalf("%v: %v", form, err)
 			}
 			var out strings.Builder
-			if err := a.Write(&out, schema.FormatCSV); err != nil || out.String() != fmt.Sprintf("row\n%d\n", want) {
+			if err := a.Write(&out, batch.CSV); err != nil || out.String() != fmt.Sprintf("row\n%d\n", want) {
 				t.Fatalf("%v: from %d it ends on %q, want %d (%v)", form, from, out.String(), want, err)
 			}
 		}
