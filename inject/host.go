@@ -181,7 +181,9 @@ func (h *host) Tick() error {
 	h.now = 0
 	h.slices++
 	if h.computes {
-		runtime.Gosched()
+		if h.rt.turns.spare.Load() <= 0 || h.slices%asideEvery == 0 {
+			runtime.Gosched()
+		}
 	} else {
 		h.release()
 		h.compute()

@@ -182,6 +182,7 @@ func NewRuntime(el *fabric.Element, cfg Config) (*Runtime, error) {
 		rt.limits = &rt.cfg.Limits
 	}
 	rt.loads = loads{byKey: map[loadKey]*load{}, by: map[string]int{}}
+	rt.turns.spare.Store(int32(runtime.GOMAXPROCS(0)))
 	rt.turns.most = turnsPerProcessor * runtime.GOMAXPROCS(0)
 	rt.turns.timer = time.AfterFunc(turnWait, rt.lateTurn)
 	rt.life, rt.end = context.WithCancel(context.Background())

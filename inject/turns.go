@@ -3,6 +3,7 @@ package inject
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/wherry-fabric/wherry/inject/travel"
@@ -14,12 +15,15 @@ import (
 const (
 	turnsPerProcessor = 4
 	turnWait          = time.Millisecond
+	// asideEvery is how many slices a run computes between two that it steps aside after, where a processor is left for others.
+	asideEvery = 10
 )
 
 // turns are a runtime's.
 type turns struct {
 	mu        sync.Mutex
-	most      int // that compute at once
+	most      int          // that compute at once
+	spare     atomic.Int32 // processors that none computes on
 	computing int
 	waiting   int
 	begun     travel.Instant // when a turn began last, or the first one waited
@@ -53,14 +57,20 @@ func (t *turns) tidy(p *turnsOf) {
 	}
 }
 
+// count counts one turn more or less. mu is held.
+func (t *turns) count(p *turnsOf, n int) {
+	p.computing += n
+	t.computing += n
+	t.spare.Add(int32(-n))
+}
+
 // take begins a turn of a principal's, or gives what is closed once it has begun. first says that nobody else waits.
 func (t *turns) take(now travel.Instant, principal string) (began chan struct{}, first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := t.of(principal)
 	if t.waiting == 0 && t.computing < t.most {
-		t.computing++
-		p.computing++
+		t.count(p, 1)
 		return nil, false
 	}
 	began = make(chan struct{})
@@ -76,8 +86,7 @@ func (t *turns) give(now travel.Instant, principal string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := t.of(principal)
-	t.computing--
-	p.computing--
+	t.count(p, -1)
 	for t.waiting > 0 && t.computing < t.most {
 		t.begin(now)
 	}
@@ -109,8 +118,7 @@ func (t *turns) begin(now travel.Instant) {
 	}
 	close(least.queue[0])
 	least.queue = slices.Delete(least.queue, 0, 1)
-	least.computing++
-	t.computing++
+	t.count(least, 1)
 	t.waiting--
 	t.begun = now
 }
