@@ -128,15 +128,17 @@ func (r *rhythm) aside(now int64) bool {
 
 // yielded learns from how long a yield took, which is over now. It reports whether another thread ran.
 func (r *rhythm) yielded(now int64, took time.Duration) (foreign bool) {
-	if took >= hogTime {
+	foreign = took > foreignTime
+	switch {
+	case took >= hogTime: // while nothing is yielded the clock and the goroutines need no look at each poll either
 		r.hogged = min(max(2*r.hogged, leastHogged), mostHogged)
 		r.hoggedUntil = now + int64(r.hogged)
-	} else {
+		r.yieldTime = mostYieldTime
+	case foreign:
 		r.hogged = 0
-	}
-	if foreign = took > foreignTime; foreign {
 		r.yieldTime = max(r.yieldTime/4, leastYieldTime)
-	} else {
+	default:
+		r.hogged = 0
 		r.yieldTime = min(r.yieldTime*2, mostYieldTime)
 	}
 	r.yieldPolls = max(int(int64(r.yieldTime)/max(r.pollTime, 1)), 1)

@@ -99,11 +99,14 @@ func TestHogged(t *testing.T) {
 		if l.hogged != want || l.hoggedUntil != clock+int64(want) {
 			t.Fatalf("nothing is yielded for %v, want %v", l.hogged, want)
 		}
+		if want := int(int64(mostYieldTime) / l.pollTime); l.yieldPolls != want {
+			t.Fatalf("the clock is read and goroutines are looked after each %d polls, want %d", l.yieldPolls, want)
+		}
 	}
 	p := pacer{l: l}
 	coarse := l.coarse.Load()
 	slept := 0
-	for range 100 {
+	for range 10_000 {
 		if p.after(0) == paceSleep { // also by this policy: whoever answers may wait for the processor
 			slept++
 			p.reset()
