@@ -26,6 +26,8 @@ type rhythm struct {
 	pollTime    int64         // how long one takes, in nanoseconds
 	hogged      time.Duration // how long nothing is yielded, as another thread computes here: until hoggedUntil
 	hoggedUntil int64
+	worth       int   // of long polls there: what they have brought of late, 0 to mostWorth
+	tries       uint  // sleeps there: some short polls are long ones, to see what they bring
 	lone        bool  // the runtime has one processor, so goroutines run only where the leader steps aside
 	nextAside   int64 // when it steps aside in any case
 }
@@ -56,6 +58,13 @@ const (
 	hogTime     = time.Millisecond
 	leastHogged = 50 * time.Millisecond
 	mostHogged  = time.Second
+	// Who polls there keeps the others from computing, and maybe the very one that is to answer. So a leader sleeps after shortPoll, unless
+	// longer polls, of Balanced's time, are worth it: one that brings something saves a sleep and a wake-up, a fourth of what one for
+	// nothing costs. One of longTries is long in any case.
+	shortPoll = 8 * time.Microsecond
+	mostWorth = 16
+	forNought = 4
+	longTries = 8
 	// asideEvery is how often goroutines get the processor of a leader that polls, where the runtime has others for them. With each Gosched
 	// the runtime wakes a thread for a processor that is idle, to look whether there is something to run: RATIONALE has what that costs.
 	asideEvery = time.Millisecond
@@ -68,20 +77,28 @@ func (r *rhythm) init() {
 func (p *pacer) reset() { *p = pacer{l: p.l} }
 
 func (p *pacer) after(handled int) pace {
+	l := p.l
 	p.count++
 	if handled > 0 {
+		if p.since != 0 && l.hogged != 0 {
+			l.worth = min(l.worth+1, mostWorth)
+		}
 		p.since, p.last, p.polls, p.tired = 0, 0, 0, false
-		if p.count&31 == 0 || p.l.ran >= pollBudget { // the coarse clock must go on, and few handlers be between two looks at it
+		if p.count&31 == 0 || l.ran >= pollBudget { // the coarse clock must go on, and few handlers be between two looks at it
 			return paceTick
 		}
 		return paceOn
 	}
 	if p.tired {
+		if l.hogged != 0 {
+			l.worth = max(l.worth-forNought, 0)
+			l.tries++
+		}
 		return paceSleep
 	}
 	// A policy that sleeps at once yields at once: a peer that shares the processor may answer meanwhile, which takes a fifth of
 	// falling asleep and being woken.
-	if p.polls++; p.polls < p.l.yieldPolls && p.l.el.cfg.Policy != Efficient {
+	if p.polls++; p.polls < l.yieldPolls && l.el.cfg.Policy != Efficient {
 		return paceOn
 	}
 	return p.yield()
@@ -105,7 +122,7 @@ func (p *pacer) yield() pace {
 	p.last, p.polls = start, 0
 	spin, foreign := l.el.cfg.Policy.spin(), false
 	if start < l.hoggedUntil {
-		spin = min(spin, Balanced.spin()) // also where the policy is never to sleep: the answering thread may wait for this processor
+		spin = min(spin, l.hoggedSpin()) // also where the policy is never to sleep: the answering thread may wait for this processor
 	} else {
 		schedYield()
 		p.last = l.el.now()
@@ -114,6 +131,14 @@ func (p *pacer) yield() pace {
 	l.coarse.Store(p.last)
 	p.tired = foreign || time.Duration(now-p.since) >= spin // where others want this processor, it is theirs while we sleep
 	return paceTick
+}
+
+// hoggedSpin is how long a leader goes on polling after shortPoll where another thread keeps the processor.
+func (r *rhythm) hoggedSpin() time.Duration {
+	if r.worth > 0 || r.tries%longTries == 0 {
+		return Balanced.spin()
+	}
+	return 0
 }
 
 // aside reports whether a leader is to let other goroutines run.
@@ -131,9 +156,12 @@ func (r *rhythm) yielded(now int64, took time.Duration) (foreign bool) {
 	foreign = took > foreignTime
 	switch {
 	case took >= hogTime: // while nothing is yielded the clock and the goroutines need no look at each poll either
+		if r.hogged == 0 {
+			r.worth = mostWorth
+		}
 		r.hogged = min(max(2*r.hogged, leastHogged), mostHogged)
 		r.hoggedUntil = now + int64(r.hogged)
-		r.yieldTime = mostYieldTime
+		r.yieldTime = shortPoll
 	case foreign:
 		r.hogged = 0
 		r.yieldTime = max(r.yieldTime/4, leastYieldTime)

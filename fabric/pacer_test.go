@@ -99,7 +99,7 @@ func TestHogged(t *testing.T) {
 		if l.hogged != want || l.hoggedUntil != clock+int64(want) {
 			t.Fatalf("nothing is yielded for %v, want %v", l.hogged, want)
 		}
-		if want := int(int64(mostYieldTime) / l.pollTime); l.yieldPolls != want {
+		if want := int(int64(shortPoll) / l.pollTime); l.yieldPolls != want {
 			t.Fatalf("the clock is read and goroutines are looked after each %d polls, want %d", l.yieldPolls, want)
 		}
 	}
@@ -126,6 +126,60 @@ func TestHogged(t *testing.T) {
 	}
 	if l.yielded(clock, hogTime-1); l.hogged != 0 {
 		t.Fatal("a short yield did not end that")
+	}
+}
+
+// TestHoggedSpin: where another thread keeps the processor a leader sleeps soon, after a few long polls that bring nothing; some are
+// long still, and one that brings something has the next be long too.
+func TestHoggedSpin(t *testing.T) {
+	clock := int64(1)
+	el := &Element{now: func() int64 { return clock }}
+	el.cfg.Policy = Balanced
+	l := &el.leader
+	l.el, l.rhythm = el, rhythm{yieldPolls: 1, pollTime: firstPollTime}
+	l.yielded(clock, hogTime)
+	// wait polls until it sleeps, or something comes after some time, and returns how long it polled.
+	wait := func(comes time.Duration) time.Duration {
+		p, start := pacer{l: l}, clock
+		for {
+			clock += firstPollTime
+			took := time.Duration(clock - start)
+			if comes != 0 && took >= comes {
+				p.after(1)
+				return took
+			}
+			if p.after(0) == paceSleep {
+				return took
+			}
+		}
+	}
+	long := func(d time.Duration) bool { return d >= Balanced.spin() }
+	for i := range mostWorth / forNought {
+		if d := wait(0); !long(d) {
+			t.Fatalf("wait %d: polled for %v, though long polls have brought nothing only %d times", i, d, i)
+		}
+	}
+	longs := 0
+	for range 10 * longTries {
+		if d := wait(0); long(d) {
+			longs++
+		} else if d > 2*shortPoll {
+			t.Fatalf("polled for %v, want about %v", d, shortPoll)
+		}
+	}
+	if longs != 10 {
+		t.Fatalf("%d of %d polls were long, want one of %d", longs, 10*longTries, longTries)
+	}
+	for l.tries%longTries != 0 {
+		wait(0)
+	}
+	wait(2 * shortPoll) // a long one
+	wait(shortPoll / 2) // says nothing of them
+	if d := wait(0); !long(d) {
+		t.Fatalf("polled for %v after a long poll that brought something", d)
+	}
+	if d := wait(0); long(d) {
+		t.Fatalf("polled for %v after a long poll that brought nothing", d)
 	}
 }
 
