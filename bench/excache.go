@@ -54,6 +54,8 @@ func (s *segmentStore) Take(_ context.Context, r int) error {
 
 func (s *segmentStore) Release(int) {}
 
+func (s *segmentStore) Silent() {}
+
 func (s *segmentStore) Discard(context.Context, int, []excache.Range) error { return nil }
 
 // Clone is not the segment's to do for itself, and the program that is measured does not fork.

@@ -21,7 +21,7 @@ type Region struct {
 }
 
 // closeTime bounds telling the component that a leased region is not needed any more: it goes with the connection anyway.
-const closeTime = time.Second
+const closeTime = 5 * time.Second
 
 // Address is the address of a byte of the region.
 func (r *Region) Address(off uint64) Address { return MakeAddress(r.Info().Region, off) }

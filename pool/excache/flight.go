@@ -134,9 +134,13 @@ func (c *Cache) reap() {
 	if due {
 		each(c.flying.Load(), func(i int) {
 			if c.attended-c.all[i].begun > silence {
+				answered := c.config.Store.Done(1<<i) != 0
 				err := c.config.Store.End(i)
 				if err != nil {
 					err = fmt.Errorf("%w: no answer in %v", ErrLost, silence)
+					if !answered {
+						c.config.Store.Silent()
+					}
 				}
 				c.landed(i, err)
 			}

@@ -25,7 +25,7 @@ type Regions struct {
 	forget func(*pool.Region) error
 	create func(context.Context) (*pool.Region, error)
 	late   atomic.Bool // a create has not been answered in time
-	silent atomic.Bool // it did not: all others go with the connection
+	silent atomic.Bool // the component does not answer: the regions go with the connection
 
 	latest atomic.Pointer[pool.Memory] // any that was taken
 	under  sync.Mutex
@@ -128,6 +128,9 @@ func (s *Regions) Release(r int) {
 		s.silent.Store(true) // a program has many rooms, and the time would be theirs together
 	}
 }
+
+// Silent implements Store.
+func (s *Regions) Silent() { s.silent.Store(true) }
 
 // at is where n bytes at an offset are: fewer at the end of what is shared.
 func (s *Regions) at(off uint64, n int) (mem *pool.Memory, at uint64, size int) {

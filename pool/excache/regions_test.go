@@ -28,6 +28,18 @@ func TestReleaseOfLost(t *testing.T) {
 	}
 }
 
+// TestReleaseOfSilent: a component that is known to be silent is not asked at all.
+func TestReleaseOfSilent(t *testing.T) {
+	s := NewRegions(nil, "n1")
+	s.forget = func(*pool.Region) error {
+		t.Error("it was asked")
+		return nil
+	}
+	s.rooms = append(s.rooms, roomBytes{region: new(pool.Region)})
+	s.Silent()
+	s.Release(0)
+}
+
 // TestLateTake: a region that is made after its program was told that there is none is given back.
 func TestLateTake(t *testing.T) {
 	s := NewRegions(nil, "n1")

@@ -13,6 +13,8 @@ type Store interface {
 	Take(ctx context.Context, r int) error
 	// Release gives room r back. Operations on it may be under way; they end with whatever error.
 	Release(r int)
+	// Silent says that an operation was waited for in vain: all rooms but what others have too are lost, and Release need not ask for an answer.
+	Silent()
 	// Discard makes ranges of room r zeros, or leaves them as they are, and gives their memory back to the machine that lends it. Other
 	// bytes of the room may be written meanwhile, and the room may be released. ErrLost: its bytes are gone; any other error: it may be
 	// asked again. Once it has returned without an error, no earlier call that failed takes effect any more.

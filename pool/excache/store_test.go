@@ -19,6 +19,7 @@ type testStore struct {
 	mu        sync.Mutex
 	rooms     map[int][]byte
 	broken    atomic.Bool
+	silent    atomic.Bool
 	change    sync.Cond // of mu, once there is one
 	changes   int
 	discarded uint64
@@ -68,6 +69,8 @@ func (s *testStore) Release(r int) {
 	unix.Munmap(s.rooms[r])
 	delete(s.rooms, r)
 }
+
+func (s *testStore) Silent() { s.silent.Store(true) }
 
 func (s *testStore) at(off uint64, n int) []byte {
 	s.mu.Lock()

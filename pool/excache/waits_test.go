@@ -142,6 +142,9 @@ func TestSilence(t *testing.T) {
 			if !errors.Is(told, ErrLost) || c.wanted.Load() != 0 || c.core.pages[0].state != lost {
 				t.Errorf("told %v, wanted %#x, page %d", told, c.wanted.Load(), c.core.pages[0].state)
 			}
+			if got := store.silent.Load(); got != (name == "silent") {
+				t.Errorf("the store was told that nothing answers: %v", got)
+			}
 		})
 	}
 }
