@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/fabric"
-	"github.com/wherry-fabric/wherry/internal/stream"
 	"github.com/wherry-fabric/wherry/rpc/exchange"
 )
 
@@ -208,7 +207,7 @@ func (c *conn) lendRequest(ctx context.Context, s *sending, mode sendMode) error
 	if err != nil {
 		return err
 	}
-	stream.Copy(seg.seg.Bytes(), s.req.body)
+	c.copier.Copy(seg.seg.Bytes(), s.req.body)
 	s.seg, s.req.body = seg, seg.ref.append(nil)
 	s.req.flags |= flagLent
 	return nil

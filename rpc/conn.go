@@ -35,7 +35,7 @@ type conn struct {
 	ended    error
 	segments pool[*lentSegment] // for payloads to the peer
 	buffers  pool[buffer]       // for its requests
-	copier   stream.Copier      // of answers that the peer reads as they are written
+	copier   stream.Copier      // of large payloads to the peer
 
 	life context.Context // until the endpoint's end
 	kill context.CancelCauseFunc
