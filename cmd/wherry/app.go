@@ -58,7 +58,7 @@ The answer goes to standard output, everything else to standard error.`,
 		},
 	})
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usagef("%w\nSee '%s --help'", flagError(err), c.CommandPath())
+		return usagef("%w\nSee '%s --help'", flagError(c, err), c.CommandPath())
 	})
 	f := root.PersistentFlags()
 	f.BoolVar(&a.json, "json", false, "write the answer as JSON")

@@ -7,6 +7,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/wherry-fabric/wherry/schema"
 )
 
 // noun makes a command that only has others below it show its help, and refuse
@@ -59,8 +62,21 @@ func argsError(c *cobra.Command, args []string) error {
 	return fmt.Errorf("%s takes %s; %s", strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" "), takes, got)
 }
 
-// flagError has a flag's error say what it wants, and not which function read it.
-func flagError(err error) error {
+// flagError has a flag's error say what it wants, and not which function read it; of a flag that c has not, which one may have been meant.
+func flagError(c *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		var known []string
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				known = append(known, f.Name)
+			}
+		})
+		if hint := schema.Suggest(unknown.GetSpecifiedName(), known); strings.HasPrefix(hint, "did you mean") {
+			return fmt.Errorf("%w; %s", err, strings.Replace(hint, `"`, `"--`, 1))
+		}
+		return err
+	}
 	var num *strconv.NumError
 	if !errors.As(err, &num) {
 		return err
