@@ -44,10 +44,14 @@ func (c *Client) topOfNodes(ctx context.Context) (*manager.Top, error) {
 	}
 	t := &manager.Top{Managers: []string{}, Components: []manager.TopComponent{}, Regions: []manager.TopRegion{}}
 	busy := c.busy.percents(replies)
+	addrs := map[string][]string{}
+	for _, s := range c.links.States() {
+		addrs[s.Member.Name] = s.Member.Addrs
+	}
 	for i, s := range replies {
 		m := &s.Memory
 		t.Components = append(t.Components, manager.TopComponent{Extents: m.PoolExtents, Free: uint64(max(min(m.PoolLimitBytes-m.PoolBytes, m.LimitBytes-m.LentBytes), 0)),
-			Component: manager.Component{Member: cluster.Member{Name: s.Name}, Incarnation: s.Incarnation, Capacity: uint64(m.PoolLimitBytes), Local: uint64(m.PoolBytes), Load: busy[i]}})
+			Component: manager.Component{Member: cluster.Member{Name: s.Name, Addrs: addrs[s.Name]}, Incarnation: s.Incarnation, Capacity: uint64(m.PoolLimitBytes), Local: uint64(m.PoolBytes), Load: busy[i]}})
 	}
 	for _, s := range c.links.States() {
 		if !slices.ContainsFunc(t.Components, func(n manager.TopComponent) bool { return n.Name == s.Member.Name }) {

@@ -256,13 +256,13 @@ func (a *app) runStats(s *excache.Stats) error {
 	}
 	pages := func(n uint64) node.Bytes { return node.Bytes(n * excache.PageBytes) }
 	_, err := io.WriteString(a.err, fmt.Sprintf(`wherry run: %d %s, %d faults, %d of them first writes to clean pages
-  fetched    %v, %v of it ahead; %v came back soon after it had left
-  zeroed     %v
+  fetched    %v; %v came back soon after it had left
+  zeroed     %v; of what was fetched or zeroed, %v before the program asked for it
   left       %v, %v of it written back; freed by the program before: %v
   given back %v that was freed, of the node's memory
   outside    %d mappings of %v; O_DIRECT taken away %d times, io_uring refused %d times; %d allocations failed
   besides    %v of memory that is small allocations, stacks and the like, at the most that was seen
-`, s.Processes, plurals(s.Processes, "process", "processes"), s.Faults, s.WriteFaults, pages(s.Fetched), pages(s.Ahead), pages(s.Returned), pages(s.Zeroed),
+`, s.Processes, plurals(s.Processes, "process", "processes"), s.Faults, s.WriteFaults, pages(s.Fetched), pages(s.Returned), pages(s.Zeroed), pages(s.Ahead),
 		pages(s.Evicted), pages(s.Saved), pages(s.Freed), pages(s.Discarded), s.Outside.Mappings, node.Bytes(s.Outside.Bytes), s.Outside.Direct, s.Outside.Uring, s.Outside.Refused,
 		node.Bytes(s.Outside.Anonymous)))
 	return err
