@@ -13,10 +13,14 @@ type Image struct {
 	Const uint64 // where read-only data begins in Bytes, a multiple of SegmentBytes; code lies before it
 	Data  uint64 // where writable data begins, another one
 	Size  uint64 // with the zeroed data, which follows Bytes
+	Parts []Part // what of Bytes is more than gaps between segments, in its order
 	Entry uint64 // an address
 	funcs []function
 	named map[string]uint64 // global symbols
 }
+
+// Part is a part of an image's Bytes.
+type Part struct{ From, To uint64 }
 
 type function struct {
 	name      string
@@ -47,6 +51,7 @@ func (o *Object) Place(base uint64, resolve func(name string) (addr uint64, ok b
 	for i := range o.sections {
 		copy(img.Bytes[min(o.sections[i].at, o.filled):], o.sections[i].data)
 	}
+	img.Parts = o.parts()
 	p := &placement{o: o, img: img, resolve: resolve, high: map[uint64]int64{}}
 	for _, sym := range o.gotOrder {
 		v, err := p.value(sym)
@@ -83,6 +88,32 @@ func (o *Object) Place(base uint64, resolve func(name string) (addr uint64, ok b
 	}
 	slices.SortFunc(img.funcs, func(a, b function) int { return cmp.Compare(a.from, b.from) })
 	return img, nil
+}
+
+// partGap is how far two sections lie apart that are not in one part: with less between them nothing is won.
+const partGap = 4096
+
+// parts are where the object's sections and its GOT lie.
+func (o *Object) parts() []Part {
+	var all []Part
+	for i := range o.sections {
+		if s := &o.sections[i]; s.data != nil {
+			all = append(all, Part{s.at, s.at + s.size})
+		}
+	}
+	for _, at := range o.got {
+		all = append(all, Part{at, at + gotEntry})
+	}
+	slices.SortFunc(all, func(a, b Part) int { return cmp.Compare(a.From, b.From) })
+	var joined []Part
+	for _, p := range all {
+		if n := len(joined); n > 0 && p.From < joined[n-1].To+partGap {
+			joined[n-1].To = max(joined[n-1].To, p.To)
+		} else {
+			joined = append(joined, p)
+		}
+	}
+	return joined
 }
 
 func (p *placement) relocate(r *reloc) error {

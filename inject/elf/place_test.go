@@ -93,6 +93,36 @@ func TestAsTheLinker(t *testing.T) {
 	}
 }
 
+// checkParts: the parts of an image lie in order, some way apart, within its bytes, and outside of them there is nothing but zeros.
+func checkParts(t *testing.T, img *Image) {
+	t.Helper()
+	var end uint64
+	for i, p := range img.Parts {
+		if p.From >= p.To || p.To > uint64(len(img.Bytes)) || i > 0 && p.From < end+partGap {
+			t.Fatalf("parts %v of %d bytes", img.Parts, len(img.Bytes))
+		}
+		if !zero(img.Bytes[end:p.From]) {
+			t.Errorf("before part %d of %v there is something", i, img.Parts)
+		}
+		end = p.To
+	}
+	if !zero(img.Bytes[end:]) {
+		t.Errorf("after the last of %v there is something", img.Parts)
+	}
+}
+
+func zero(b []byte) bool { return len(bytes.Trim(b, "\x00")) == 0 }
+
+// TestParts: code, constants with the GOT, and data are a part each, whatever they consist of.
+func TestParts(t *testing.T) {
+	for _, arch := range archNames() {
+		_, img := placed(t, arch)
+		if checkParts(t, img); len(img.Parts) != 3 || img.Parts[0].From != 0 || img.Parts[1].From != img.Const || img.Parts[2].From != img.Data {
+			t.Errorf("%s: parts %v, segments at %#x and %#x", arch, img.Parts, img.Const, img.Data)
+		}
+	}
+}
+
 // gotHead is what the linker puts before the first entry.
 func gotHead(arch string) uint64 {
 	if arch == "riscv64" {
@@ -276,5 +306,6 @@ func FuzzLoad(f *testing.F) {
 		if img.Size < uint64(len(img.Bytes)) || img.Data > uint64(len(img.Bytes)) || img.Const > img.Data || img.Entry < img.Base || img.Entry > img.Base+img.Const {
 			t.Errorf("an image of %d bytes, %d filled, with segments at %#x and %#x, entered at %#x", img.Size, len(img.Bytes), img.Const, img.Data, img.Entry)
 		}
+		checkParts(t, img)
 	})
 }

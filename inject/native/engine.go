@@ -63,7 +63,7 @@ func New(config Config) (*Engine, error) {
 	if e.runtime, err = worker.NewRuntime(worker.Base); err == nil {
 		switch {
 		case !config.InProcess:
-			if e.code, err = newCodeFile(e.runtime.Image.Bytes[:e.runtime.Image.Data]); err == nil {
+			if e.code, err = newCodeFile(e.runtime.Image, e.runtime.Image.Data); err == nil {
 				err = e.nursery.probe()
 			}
 		case !stackswitch.Resumes():
@@ -168,7 +168,7 @@ func (e *Engine) program(object []byte, tier tier, code abi.Code) (abi.Program, 
 	if e.closed {
 		err = ErrClosed
 	} else {
-		p.code, err = newCodeFile(img.Bytes)
+		p.code, err = newCodeFile(img, uint64(len(img.Bytes)))
 	}
 	if err != nil {
 		e.loaded.Drop(p.payer, p.codeBytes())

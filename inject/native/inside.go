@@ -26,10 +26,10 @@ func (p *process) reserve(b *bound) (c codes, err error) {
 	if p.image, err = b.program.object.Place(p.base+worker.FunctionAt-worker.Base, b.program.calls.in(c.runtime)); err != nil {
 		return c, err
 	}
-	if c.runtimeCode, err = newCodeFile(c.runtime.Image.Bytes[:c.runtime.Image.Data]); err != nil {
+	if c.runtimeCode, err = newCodeFile(c.runtime.Image, c.runtime.Image.Data); err != nil {
 		return c, err
 	}
-	if c.function, err = newCodeFile(p.image.Bytes); err != nil {
+	if c.function, err = newCodeFile(p.image, uint64(len(p.image.Bytes))); err != nil {
 		c.runtimeCode.close()
 	}
 	return c, err

@@ -2,6 +2,7 @@ package native
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -416,5 +417,22 @@ func TestLoadedBounded(t *testing.T) {
 	b.Close()
 	if n, left := e.loaded.Usage(); n != 0 || left != 0 {
 		t.Errorf("all are closed, and %d programs with %d bytes are charged", n, left)
+	}
+}
+
+// TestCodeFile: the file that workers map holds an image's bytes, and no memory for the gaps between its segments.
+func TestCodeFile(t *testing.T) {
+	p := load(t, newEngine(t, Config{}), abi.Limits{}).(*program)
+	held := make([]byte, len(p.image.Bytes))
+	if n, err := unix.Pread(p.code.fd, held, 0); err != nil || n != len(held) || !bytes.Equal(held, p.image.Bytes) {
+		t.Errorf("%d of %d bytes, %v; the same: %v", n, len(held), err, bytes.Equal(held, p.image.Bytes))
+	}
+	var most int64
+	for _, part := range p.image.Parts {
+		most += int64(part.To-part.From) + 2*int64(unix.Getpagesize())
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(p.code.fd, &st); err != nil || st.Blocks*512 > most || most >= int64(len(held)) {
+		t.Errorf("it takes %d bytes of memory, its parts %d at most, the image %d (%v)", st.Blocks*512, most, len(held), err)
 	}
 }

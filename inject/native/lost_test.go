@@ -52,6 +52,7 @@ func cut(t *testing.T, n *nursery) <-chan int {
 			t.Error(err)
 			return
 		}
+		unix.Close(b.pidfd)
 		t.Cleanup(func() { unix.Close(b.socket) }) // it must be ended all the same
 		made <- b.pid
 	}()
@@ -103,7 +104,7 @@ func TestCannotMap(t *testing.T) {
 		lost := &process{pidfd: -1, scratchFD: -1, nursery: e.nursery, page: worker.PageOf(make([]byte, worker.PageBytes))}
 		start := worker.Start{Maps: []worker.Map{whole, c.m}}
 		var err error
-		if lost.pid, err = e.nursery.request(t.Context(), &start, []int{fd}); err != nil {
+		if lost.pid, lost.pidfd, err = e.nursery.request(t.Context(), &start, []int{fd}); err != nil {
 			t.Fatal(err)
 		}
 		lost.page.HandOver() // as a worker that is not ready yet

@@ -47,8 +47,8 @@ type nursery struct {
 	made sync.Map // process ids of the workers that the node has heard of and not ended
 }
 
-// blank is a worker that has not heard yet what it is to have in its memory.
-type blank struct{ pid, socket int }
+// blank is a worker that has not heard yet what it is to have in its memory. Its pidfd is opened now, while nobody waits for it.
+type blank struct{ pid, pidfd, socket int }
 
 func newNursery(c Config) *nursery {
 	n := &nursery{command: c.Worker, timeout: c.StartTime, starts: make(chan *exec.Cmd), started: make(chan error), stopped: make(chan struct{}), turn: make(chan struct{}, 1), socket: -1,
@@ -167,12 +167,19 @@ func readBlank(b, oob []byte) (*blank, error) {
 		}
 		return nil, err
 	}
-	return &blank{pid, fds[0]}, nil
+	pidfd, err := unix.PidfdOpen(pid, 0) // it is not waited for yet, so no other process has its number
+	if err != nil {
+		unix.Close(fds[0])
+		endChild(pid)
+		return nil, fmt.Errorf("pidfd_open: %w", err)
+	}
+	return &blank{pid, pidfd, fds[0]}, nil
 }
 
 // drop ends a blank that is of no use.
 func (n *nursery) drop(b *blank) {
 	unix.Close(b.socket)
+	unix.Close(b.pidfd)
 	n.made.Delete(b.pid)
 	endChild(b.pid)
 }
@@ -228,22 +235,22 @@ func (n *nursery) lose() {
 // leave ends a turn.
 func (n *nursery) leave() { <-n.turn }
 
-// request makes a worker of a blank, of what start says, and returns its process id. While others' requests are
+// request makes a worker of a blank, of what start says, and returns its process. While others' requests are
 // before it, it waits as long as ctx says.
-func (n *nursery) request(ctx context.Context, start *worker.Start, fds []int) (pid int, err error) {
+func (n *nursery) request(ctx context.Context, start *worker.Start, fds []int) (pid, pidfd int, err error) {
 	message, err := start.Encode()
 	if err != nil {
-		return 0, &WorkerError{err}
+		return -1, -1, &WorkerError{err}
 	}
 	select {
 	case n.turn <- struct{}{}:
 	case <-ctx.Done():
-		return 0, &WorkerError{fmt.Errorf("it waited for others' to start: %w", ctx.Err())}
+		return -1, -1, &WorkerError{fmt.Errorf("it waited for others' to start: %w", ctx.Err())}
 	}
 	defer n.leave()
 	for try := 0; ; try++ { // the blank may have been killed since it was made
 		if err := n.fill(); err != nil {
-			return 0, err
+			return -1, -1, err
 		}
 		b := n.spare
 		n.spare = nil
@@ -253,11 +260,11 @@ func (n *nursery) request(ctx context.Context, start *worker.Start, fds []int) (
 		if err == nil {
 			unix.Close(b.socket)
 			n.fillSoon()
-			return b.pid, nil
+			return b.pid, b.pidfd, nil
 		}
 		n.drop(b)
 		if try > 0 {
-			return 0, &WorkerError{err}
+			return -1, -1, &WorkerError{err}
 		}
 	}
 }

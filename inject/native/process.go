@@ -115,8 +115,7 @@ func (b *bound) process(ctx context.Context) (p *process, err error) {
 		}
 		return p, nil
 	}
-	if p.pid, err = e.nursery.request(ctx, &start, l.fds); err != nil {
-		p.pid = -1
+	if p.pid, p.pidfd, err = e.nursery.request(ctx, &start, l.fds); err != nil {
 		return p, err
 	}
 	return p, p.settle(ctx, e.config.StartTime)
@@ -221,10 +220,6 @@ func (p *process) resizeScratch(n uint64) error {
 
 // settle waits until the worker is locked down, or nobody wants it any more.
 func (p *process) settle(ctx context.Context, limit time.Duration) error {
-	var err error
-	if p.pidfd, err = unix.PidfdOpen(p.pid, 0); err != nil {
-		return &WorkerError{fmt.Errorf("pidfd_open: %w", err)}
-	}
 	for end := time.Now().Add(limit); !p.page.Await(time.Millisecond); {
 		if p.dead() {
 			words, status := p.lastWords()

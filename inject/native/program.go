@@ -1,7 +1,6 @@
 package native
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"sync"
@@ -22,30 +21,27 @@ type codeFile struct {
 	bytes uint64
 }
 
-// zeros are as long as a page of the smallest kind.
-var zeros [4096]byte
-
-func newCodeFile(code []byte) (*codeFile, error) {
+// newCodeFile is of an image's bytes up to end. The gaps between its segments, which are most of a small program, are neither written nor looked at.
+func newCodeFile(img *elf.Image, end uint64) (*codeFile, error) {
 	fd, err := unix.MemfdCreate("wherry-code", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, fmt.Errorf("native: a file for code: %w", err)
 	}
-	c := &codeFile{fd: fd, bytes: pages(uint64(len(code)))}
+	c := &codeFile{fd: fd, bytes: pages(end)}
 	err = unix.Ftruncate(fd, int64(c.bytes))
-	for at := 0; err == nil && at < len(code); {
-		part := code[at:min(at+len(zeros), len(code))]
-		n := len(part)
-		if !bytes.Equal(part, zeros[:n]) { // most of a small program is the gaps between its segments, which need no memory
-			n, err = unix.Pwrite(fd, part, int64(at))
+	for _, p := range img.Parts {
+		for at := p.From; err == nil && at < min(p.To, end); {
+			var n int
+			n, err = unix.Pwrite(fd, img.Bytes[at:min(p.To, end)], int64(at))
+			at += uint64(n)
 		}
-		at += n
 	}
 	if err == nil {
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE|unix.F_SEAL_SEAL)
 	}
 	if err != nil {
 		c.close()
-		return nil, fmt.Errorf("native: a file for %d bytes of code: %w", len(code), err)
+		return nil, fmt.Errorf("native: a file for %d bytes of code: %w", end, err)
 	}
 	return c, nil
 }
