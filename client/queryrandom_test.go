@@ -515,7 +515,7 @@ func evaluate(columns []columnOf, rows []randomRow, q query.Query) (out [][]any,
 	for _, item := range q.Agg {
 		fn, arg := function(item)
 		fns = append(fns, fn)
-		trees = append(trees, parse("="+arg))
+		trees = append(trees, parse("="+cmp.Or(arg, "1"))) // count() counts all rows
 	}
 	keys = len(items)
 	type group struct {

@@ -7,7 +7,7 @@
 #define GROUPS_H
 
 #include "sketch.h"
-#include "vectors.h"
+#include "sums.h"
 
 #define BLOCK_BYTES (64u << 10)
 #define HASH_FIRST 1024u
@@ -253,7 +253,7 @@ static void own_values(reg_t *r, uint32_t kind, uint32_t m)
         return;
     if (r->nulls) {
         OWN(uint8_t, r->ok, r->ok, m);
-        r->nulls = m - ones(r->ok, m);
+        r->nulls = m - ones(r->ok, NULL, m);
     }
     if (r->raw && !r->ready) {
         r->sel = q.sel;
@@ -687,79 +687,7 @@ static int32_t update(uint32_t k, uint32_t group, value_t v)
     return WHERRY_OK;
 }
 
-/* ---- Sums of a whole vector: what most queries without groups are made of. ---- */
-
-/* Numbers of 64 bits as two sums of their halves, and how many are negative: 2,048 halves do not overflow. */
-typedef struct {
-    uint64_t low, high, below;
-} halves_t;
-
-#define ADD_HALVES(x) \
-    low += (x) & UINT32_MAX, high += (x) >> 32, below += (x) >> 63
-
-static __attribute__((noinline)) void sum_words(halves_t *to, const uint64_t *v, uint32_t n)
-{
-    uint64_t low = 0, high = 0, below = 0;
-    for (uint32_t i = 0; i < n; i++)
-        ADD_HALVES(v[i]);
-    *to = (halves_t){low, high, below};
-}
-
-#define LISTED(at, one)                                        \
-    do {                                                       \
-        uint32_t i = 0;                                        \
-        for (; i + 4 <= n; i += 4) {                           \
-            uint64_t at = word_at((const uint8_t *)(sel + i)); \
-            uint64_t a = v[at & 0xffff], b = v[at >> 16 & 0xffff], c = v[at >> 32 & 0xffff], d = v[at >> 48]; \
-            one(a);                                            \
-            one(b);                                            \
-            one(c);                                            \
-            one(d);                                            \
-        }                                                      \
-        for (; i < n; i++)                                     \
-            one(v[sel[i]]);                                    \
-    } while (0)
-
-static __attribute__((noinline)) void sum_listed(halves_t *to, const uint64_t *v, const uint16_t *sel, uint32_t n)
-{
-    uint64_t low = 0, high = 0, below = 0;
-    LISTED(four, ADD_HALVES);
-    *to = (halves_t){low, high, below};
-}
-
-/* The same where the sum fits into 64 bits. */
-static __attribute__((noinline)) uint64_t sum_small(const uint64_t *v, const uint16_t *sel, uint32_t n)
-{
-    uint64_t sum = 0;
-#define ADD(x) sum += (x)
-    if (sel)
-        LISTED(four, ADD);
-    else
-        for (uint32_t i = 0; i < n; i++)
-            ADD(v[i]);
-    return sum;
-}
-
-static __attribute__((noinline)) double sum_floats(const double *f, const uint16_t *sel, uint32_t n)
-{
-    double part[4] = {0, 0, 0, 0};
-    uint32_t i = 0;
-    if (sel)
-        for (; i + 4 <= n; i += 4) {
-            uint64_t four = word_at((const uint8_t *)(sel + i));
-            part[0] += f[four & 0xffff];
-            part[1] += f[four >> 16 & 0xffff];
-            part[2] += f[four >> 32 & 0xffff];
-            part[3] += f[four >> 48];
-        }
-    else
-        for (; i + 4 <= n; i += 4)
-            for (uint32_t j = 0; j < 4; j++)
-                part[j] += f[i + j];
-    for (; i < n; i++)
-        part[0] += f[sel ? sel[i] : i];
-    return (part[0] + part[1]) + (part[2] + part[3]);
-}
+/* ---- Sums of a whole vector. ---- */
 
 /* A column's own values are taken where they lie. What is computed may be anything beneath missing values. */
 static void sum_all(const state_spec_t *spec, reg_t *r, uint64_t *s, uint32_t n)

@@ -41,9 +41,17 @@ WHERRY_INLINE uint32_t lane_bits(lanes_t v)
 
 /* ---- Comparing. ---- */
 
-/* d[i] is whether x[i] rel y[i], as 0 or 1, and the opposite if flip is 1.  A vector's successor lies xs or ys bytes behind it: 16, or 0 for a value
- * that is the same in all rows. */
-#define TURN(lanes, rel, at) (((const lanes *)(x + (at) * xs))[0] rel ((const lanes *)(y + (at) * ys))[0])
+/* Begins accesses to so many bytes from p on: returns p, by which they are to be made, and reads the last of them. An engine checks the address of an access, but not again within what
+ * it has checked, so the others cost nothing if the farthest comes first. The compiler is not told that it is the same p, or it would compute an address for each. */
+WHERRY_INLINE const uint8_t *reach(const uint8_t *p, uint32_t bytes)
+{
+    __asm__("" : "+r"(p));
+    (void)*(const volatile uint8_t *)(p + bytes - 1);
+    return p;
+}
+
+/* d[i] is whether x[i] rel y[i], as 0 or 1, and the opposite if flip is 1. */
+#define TURN(lanes, rel, at) (((const lanes *)p)[at] rel OTHER(lanes, at))
 #define TURN8(lanes, rel) ((lanes_t)TURN(lanes, rel, 0))
 #define TURN16(lanes, rel) HALVE16(TURN(lanes, rel, 0), TURN(lanes, rel, 1))
 #define PAIR(lanes, rel, at) HALVE32(TURN(lanes, rel, at), TURN(lanes, rel, at + 1))
@@ -52,55 +60,105 @@ WHERRY_INLINE uint32_t lane_bits(lanes_t v)
 
 /* A function of its own has the registers for itself: an engine that compiles in one pass keeps little of a long one in them. */
 #define COMPARER(name, type, width, rel)                                                                 \
-    static __attribute__((noinline)) void name##_##type(uint8_t *d, const uint8_t *x, uint32_t xs, const uint8_t *y, uint32_t ys, uint8_t flip, uint32_t n) \
+    static __attribute__((noinline)) void name##_##type(uint8_t *d, const uint8_t *x, const uint8_t *y, uint8_t flip, uint32_t n) \
     {                                                                                                    \
-        for (uint32_t i = 0; i < n; i += 16, x += (width) / 8 * xs, y += (width) / 8 * ys)                \
+        for (uint32_t i = 0; i < n; i += 16) {                                                           \
+            const uint8_t *p = reach(x + (width) / 8 * i, (width) * 2), *r = reach(y + (width) / 8 * i, (width) * 2); \
             *(lanes_t *)(d + i) = (TURN##width(type##_lanes, rel) & 1) ^ flip;                           \
+        }                                                                                                \
     }
-#define COMPARERS(type, width) COMPARER(equal, type, width, ==) COMPARER(before, type, width, <)
-COMPARERS(i8, 8)
-COMPARERS(u8, 8)
-COMPARERS(i16, 16)
-COMPARERS(u16, 16)
-COMPARERS(i32, 32)
-COMPARERS(u32, 32)
-COMPARERS(i64, 64)
-COMPARERS(u64, 64)
-COMPARERS(f64, 64)
+#define OTHER(lanes, at) ((const lanes *)r)[at]
+COMPARER(equal, u8, 8, ==)
+COMPARER(equal, i64, 64, ==)
+COMPARER(equal, u64, 64, ==)
+COMPARER(equal, f64, 64, ==)
+COMPARER(before, u8, 8, <)
+COMPARER(before, i64, 64, <)
+COMPARER(before, u64, 64, <)
+COMPARER(before, f64, 64, <)
 COMPARER(upto, f64, 64, <=)
+#undef OTHER
+
+/* The same where y is a value that all rows share: 16 bytes of it. */
+#define FIXED(name, type, width, rel)                                                                    \
+    static __attribute__((noinline)) void name##_fixed_##type(uint8_t *d, const uint8_t *x, const uint8_t *y, uint8_t flip, uint32_t n) \
+    {                                                                                                    \
+        const type##_lanes value = *(const type##_lanes *)y;                                             \
+        for (uint32_t i = 0; i < n; i += 16) {                                                           \
+            const uint8_t *p = reach(x + (width) / 8 * i, (width) * 2);                                  \
+            *(lanes_t *)(d + i) = (TURN##width(type##_lanes, rel) & 1) ^ flip;                           \
+        }                                                                                                \
+    }
+#define OTHER(lanes, at) value
+#define ALL_FIXED(type, width) FIXED(equal, type, width, ==) FIXED(before, type, width, <) FIXED(after, type, width, >)
+ALL_FIXED(i8, 8)
+ALL_FIXED(u8, 8)
+ALL_FIXED(i16, 16)
+ALL_FIXED(u16, 16)
+ALL_FIXED(i32, 32)
+ALL_FIXED(u32, 32)
+ALL_FIXED(i64, 64)
+ALL_FIXED(u64, 64)
 
 #define COMPARE_AS(type, name) \
-    case type: name(d, x, xs, y, ys, flip, n); break
-#define COMPARE_BY(name)                        \
-    switch (type) {                             \
-        COMPARE_AS(WHERRY_TYPE_I8, name##_i8);   \
-        COMPARE_AS(WHERRY_TYPE_U8, name##_u8);   \
-        COMPARE_AS(WHERRY_TYPE_I16, name##_i16); \
-        COMPARE_AS(WHERRY_TYPE_U16, name##_u16); \
-        COMPARE_AS(WHERRY_TYPE_I32, name##_i32); \
-        COMPARE_AS(WHERRY_TYPE_U32, name##_u32); \
-        COMPARE_AS(WHERRY_TYPE_I64, name##_i64); \
-        COMPARE_AS(WHERRY_TYPE_U64, name##_u64); \
-    default: name##_f64(d, x, xs, y, ys, flip, n); \
+    case type: name(d, x, y, flip, n); break
+
+/* There are loops for ==, for < and >, and for <= of floats, since a NaN is neither. The others are their opposites. */
+WHERRY_INLINE int is_equality(uint32_t op) { return op == OP_EQ2 || op == OP_NE2; }
+WHERRY_INLINE int is_reach(uint32_t op) { return op == OP_LE2 || op == OP_GE2; }
+WHERRY_INLINE int is_above(uint32_t op) { return op == OP_GT2 || op == OP_GE2; }
+
+/* Compares numbers of 64 bits, or bytes, by OP_EQ2 to OP_GE2. */
+static void compare_lanes(uint32_t op, uint32_t type, uint8_t *d, const uint8_t *x, const uint8_t *y, uint32_t n)
+{
+    int upto = is_reach(op) && type == WHERRY_TYPE_F64;
+    uint8_t flip = op == OP_NE2 || (is_reach(op) && !upto);
+    if (is_above(op) != flip && !is_equality(op)) {
+        const uint8_t *side = x;
+        x = y, y = side;
+    }
+    if (is_equality(op))
+        switch (type) {
+            COMPARE_AS(WHERRY_TYPE_U8, equal_u8);
+            COMPARE_AS(WHERRY_TYPE_I64, equal_i64);
+            COMPARE_AS(WHERRY_TYPE_U64, equal_u64);
+        default: equal_f64(d, x, y, flip, n);
+        }
+    else
+        switch (type) {
+            COMPARE_AS(WHERRY_TYPE_U8, before_u8);
+            COMPARE_AS(WHERRY_TYPE_I64, before_i64);
+            COMPARE_AS(WHERRY_TYPE_U64, before_u64);
+        default:
+            if (upto)
+                upto_f64(d, x, y, flip, n);
+            else
+                before_f64(d, x, y, flip, n);
+        }
+}
+
+#define COMPARE_FIXED(name)                         \
+    switch (type) {                                 \
+        COMPARE_AS(WHERRY_TYPE_I8, name##_fixed_i8);  \
+        COMPARE_AS(WHERRY_TYPE_U8, name##_fixed_u8);  \
+        COMPARE_AS(WHERRY_TYPE_I16, name##_fixed_i16); \
+        COMPARE_AS(WHERRY_TYPE_U16, name##_fixed_u16); \
+        COMPARE_AS(WHERRY_TYPE_I32, name##_fixed_i32); \
+        COMPARE_AS(WHERRY_TYPE_U32, name##_fixed_u32); \
+        COMPARE_AS(WHERRY_TYPE_I64, name##_fixed_i64); \
+    default: name##_fixed_u64(d, x, y, flip, n);    \
     }
 
-/* Compares values that lie as they do in columns of a type, by OP_EQ2 to OP_GE2.  There are loops for == and <, and for <= of floats, since a NaN is
- * neither; the others are those with their sides changed, or the opposite of them. */
-static void compare_lanes(uint32_t op, uint32_t type, uint8_t *d, const uint8_t *x, uint32_t xs, const uint8_t *y, uint32_t ys, uint32_t n)
+/* Compares whole numbers that lie as they do in columns of a type with one, of which y is 16 bytes. */
+static void compare_fixed(uint32_t op, uint32_t type, uint8_t *d, const uint8_t *x, const uint8_t *y, uint32_t n)
 {
-    int whole = type != WHERRY_TYPE_F64, equal = op == OP_EQ2 || op == OP_NE2, reach = op == OP_LE2 || op == OP_GE2;
-    uint8_t flip = op == OP_NE2 || (reach && whole);
-    if (!equal && (op == OP_GT2 || op == OP_GE2) != (reach && whole)) {
-        const uint8_t *side = x;
-        uint32_t step = xs;
-        x = y, xs = ys, y = side, ys = step;
-    }
-    if (equal)
-        COMPARE_BY(equal)
-    else if (reach && !whole)
-        upto_f64(d, x, xs, y, ys, flip, n);
+    uint8_t flip = op == OP_NE2 || is_reach(op);
+    if (is_equality(op))
+        COMPARE_FIXED(equal)
+    else if (is_above(op) != flip)
+        COMPARE_FIXED(after)
     else
-        COMPARE_BY(before)
+        COMPARE_FIXED(before)
 }
 
 /* ---- Lists of rows. ---- */

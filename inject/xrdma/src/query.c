@@ -187,8 +187,70 @@ static uint32_t selected(uint32_t n)
 /* Whether enough rows were sent. */
 WHERRY_INLINE int enough(void) { return q.p->rows && q.p->limit && !q.p->orders && q.sent >= q.p->limit; }
 
+/* Of fewer rows than one in MASK_LEAST a list is made. */
+#define MASK_LEAST 8u
+
+/* Whether a chunk is only asked how many rows are left, and for sums of whole numbers that lie there as they are added up. Then no list of the rows is needed. */
+static int maskable(const part_t *part, const chunk_head_t *chunk)
+{
+    if (q.p->keys || q.p->rows || q.p->condition == NONE || chunk->rows > 1u << 17)
+        return 0;
+    uint32_t loads = 0;
+    for (const instr_t *in = q.rest; in < q.rest + q.p->rest; in++) {
+        if (in->op != OP_LOAD || in->column >= part->head->columns)
+            return 0;
+        uint32_t type = part->column[in->column].type;
+        if ((type != WHERRY_TYPE_I64 && type != WHERRY_TYPE_U64) || !small(in->kind, chunk_column(chunk, in->column)))
+            return 0;
+    }
+    for (uint32_t k = 0; k < q.p->states; k++) {
+        if (q.state[k].fn != F_COUNT && (q.state[k].fn != F_SUM || q.state[k].kind > K_UINT))
+            return 0;
+        const instr_t *in = q.rest;
+        while (in < q.rest + q.p->rest && in->to != q.state[k].reg)
+            in++;
+        loads += q.state[k].reg == NONE || in < q.rest + q.p->rest;
+    }
+    return loads == q.p->states;
+}
+
+/* Adds up the rows of a vector for which mask is 1: left of n. */
+static int32_t add_masked(const part_t *part, const chunk_head_t *chunk, uint32_t base, const uint8_t *mask, uint32_t left, uint32_t n)
+{
+    WHERRY_TRY(execute(q.rest, q.p->rest, part, chunk, base, NULL, n));
+    for (uint32_t k = 0; k < q.p->states; k++) {
+        uint64_t *s = state_of((uint32_t)(uintptr_t)(q.keep->first + 1), k);
+        const reg_t *r = q.state[k].reg == NONE ? NULL : q.reg + q.state[k].reg;
+        s[0] += r && r->nulls ? ones(mask, r->ok, n) : left;
+        if (q.state[k].fn == F_COUNT)
+            continue;
+        uint64_t sum = sum_masked(r->raw, mask, n); /* what lies beneath missing values is zero */
+        (void)add_wide(s + 1, sum, q.state[k].kind == K_INT ? (uint64_t)((int64_t)sum >> 63) : 0);
+    }
+    return WHERRY_OK;
+}
+
+/* Adds up a vector without a list of its rows, where its condition leaves many. done: it is. */
+static int32_t scan_masked(const part_t *part, const chunk_head_t *chunk, uint32_t base, uint32_t n, int *done)
+{
+    const reg_t *r = q.reg + q.p->condition;
+    const uint8_t *mask = r->v;
+    uint32_t left = ones(mask, r->nulls ? r->ok : NULL, n);
+    *done = left >= n / MASK_LEAST;
+    if (!*done)
+        return WHERRY_OK;
+    if (r->nulls) {
+        uint8_t *both = (uint8_t *)q.wrong;
+        for (uint32_t i = 0; i < n; i += 16)
+            *(lanes_t *)(both + i) = *(const lanes_t *)(mask + i) & *(const lanes_t *)(r->ok + i);
+        mask = both;
+    }
+    return add_masked(part, chunk, base, mask, left, n);
+}
+
 static int32_t scan_chunk(const part_t *part, const chunk_head_t *chunk)
 {
+    int masks = maskable(part, chunk);
     q.part = part;
     if (q.p->keys && !q.p->rows && !q.split)
         codes_open(part, chunk);
@@ -198,7 +260,12 @@ static int32_t scan_chunk(const part_t *part, const chunk_head_t *chunk)
         q.keep->rows_read += n;
         if (q.p->condition != NONE) {
             uint32_t all = n;
+            int done = 0;
             WHERRY_TRY(execute(q.filter, q.p->filter, part, chunk, base, NULL, n));
+            if (masks)
+                WHERRY_TRY(scan_masked(part, chunk, base, n, &done));
+            if (done)
+                continue;
             n = selected(n);
             if (n < all)
                 sel = q.sel;

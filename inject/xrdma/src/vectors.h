@@ -164,15 +164,25 @@ static void dense(reg_t *r, uint32_t n)
 
 /* ---- Instructions. ---- */
 
-/* How many of n bytes, each 0 or 1, are 1. */
-static uint32_t ones(const uint8_t *v, uint32_t n)
+/* How many of n bytes, each 0 or 1, are 1, and the same bytes of ok too if it is there: at most VECTOR, so that a byte holds each lane's. */
+static __attribute__((noinline)) uint32_t ones(const uint8_t *v, const uint8_t *ok, uint32_t n)
 {
-    uint32_t set = 0;
-    for (uint32_t i = 0; i < n; i += 16) {
-        uint32_t bits = lane_bits((lanes_t)-(i8_lanes) * (const lanes_t *)(v + i));
-        set += __builtin_popcount(n - i < 16 ? bits & ((1u << (n - i)) - 1) : bits);
+    _Static_assert(VECTOR / 16 < 256, "a lane's count does not fit into a byte");
+    lanes_t set = {0};
+    uint32_t i = 0, all = 0;
+    for (; i + 64 <= n; i += 64) {
+        const uint8_t *p = reach(v + i, 64);
+        lanes_t four[4] = {((const lanes_t *)p)[0], ((const lanes_t *)p)[1], ((const lanes_t *)p)[2], ((const lanes_t *)p)[3]};
+        if (ok)
+            for (uint32_t j = 0; j < 4; j++)
+                four[j] &= ((const lanes_t *)(ok + i))[j];
+        set += four[0] + four[1] + four[2] + four[3];
     }
-    return set;
+    for (uint32_t j = 0; j < 16; j++)
+        all += set[j];
+    for (; i < n; i++)
+        all += v[i] & (ok ? ok[i] : 1);
+    return all;
 }
 
 /* The result misses what one of the arguments misses. */
@@ -184,7 +194,7 @@ static void both(reg_t *to, const reg_t *a, const reg_t *b, uint32_t n)
     if (b && b->nulls && a->nulls) {
         for (uint32_t i = 0; i < n; i += 16)
             *(lanes_t *)(to->ok + i) = *(const lanes_t *)(a->ok + i) & *(const lanes_t *)(b->ok + i);
-        to->nulls = n - ones(to->ok, n);
+        to->nulls = n - ones(to->ok, NULL, n);
     } else if (a->nulls || (b && b->nulls)) {
         const reg_t *some = a->nulls ? a : b;
         memcpy(to->ok, some->ok, n);
@@ -271,8 +281,8 @@ static void arithmetic(const instr_t *in, reg_t *to, reg_t *a, reg_t *b, uint32_
     q.overflow |= bad;
 }
 
-/* Whether a number is one of a narrow type, so that rows of that type can be compared with it as they are. */
-static int fits(uint32_t type, int64_t x)
+/* Whether a number is one of a type, so that rows of that type can be compared with it as they are: of 64 bits those of its own kind. */
+static int fits(uint32_t kind, uint32_t type, int64_t x)
 {
     switch (type) {
     case WHERRY_TYPE_I8: return x == (int8_t)x;
@@ -281,24 +291,24 @@ static int fits(uint32_t type, int64_t x)
     case WHERRY_TYPE_U8: return x == (uint8_t)x;
     case WHERRY_TYPE_U16: return x == (uint16_t)x;
     case WHERRY_TYPE_U32: return x == (uint32_t)x;
+    case WHERRY_TYPE_I64: return kind == K_INT;
+    case WHERRY_TYPE_U64: return kind == K_UINT;
     }
     return 0;
 }
 
 /* Compares a column with a value that all rows share, at the column's width; 0 if that cannot be. */
-static int compare_raw(uint32_t op, uint8_t *d, const reg_t *a, const reg_t *b, uint32_t n)
+static int compare_raw(const instr_t *in, uint8_t *d, const reg_t *a, const reg_t *b, uint32_t n)
 {
+    static const uint32_t turned[] = {[OP_LT2] = OP_GT2, [OP_LE2] = OP_GE2, [OP_GT2] = OP_LT2, [OP_GE2] = OP_LE2, [OP_EQ2] = OP_EQ2, [OP_NE2] = OP_NE2};
     const reg_t *column = a->raw ? a : b, *fixed = a->raw ? b : a;
-    if (!column->raw || column->sel || !fixed->constant || !fits(column->type, *(const int64_t *)fixed->v))
+    if (!column->raw || column->sel || !fixed->constant || !fits(in->kind, column->type, *(const int64_t *)fixed->v))
         return 0;
     uint8_t same[16];
     uint32_t width = type_width(column->type);
     for (uint32_t i = 0; i < sizeof same; i++)
         same[i] = ((const uint8_t *)fixed->v)[i % width];
-    if (column == a)
-        compare_lanes(op, column->type, d, column->raw, 16, same, 0, n);
-    else
-        compare_lanes(op, column->type, d, same, 0, column->raw, 16, n);
+    compare_fixed(column == a ? in->op : turned[in->op], column->type, d, column->raw, same, n);
     return 1;
 }
 
@@ -367,12 +377,12 @@ static void compare(const instr_t *in, reg_t *to, reg_t *a, reg_t *b, uint32_t n
     static const uint8_t types[] = {0, WHERRY_TYPE_I64, WHERRY_TYPE_U64, WHERRY_TYPE_F64, WHERRY_TYPE_U8};
     uint8_t *d = to->buf;
     both(to, a, b, n);
-    if (in->kind == K_INT ? compare_raw(in->op, d, a, b, n) : in->kind == K_TEXT && truth_by_words(in, to, a, b, n))
+    if (in->kind <= K_UINT ? compare_raw(in, d, a, b, n) : in->kind == K_TEXT && truth_by_words(in, to, a, b, n))
         return;
     dense(a, n);
     dense(b, n);
     if (in->kind <= K_BOOL) {
-        compare_lanes(in->op, types[in->kind], d, a->v, 16, b->v, 16, n);
+        compare_lanes(in->op, types[in->kind], d, a->v, b->v, n);
         return;
     }
     for (uint32_t i = 0; i < n; i++)
@@ -500,7 +510,7 @@ static __attribute__((noinline)) void connect(const instr_t *in, reg_t *to, cons
         *(lanes_t *)(to->ok + i) = (po & so) | decided;
         *(lanes_t *)(d + i) = decided ^ end ^ 1;
     }
-    to->nulls = n - ones(to->ok, n);
+    to->nulls = n - ones(to->ok, NULL, n);
 }
 
 /* The right side of && and || runs for the rows only that the left one leaves undecided, where it can fail or takes long: what it says of the others does
