@@ -406,6 +406,7 @@ func missesOverFIFO(seed uint64) float64 {
 		}
 		if !core.Allows(p, write) {
 			core.Fault(p, write, false)
+			core.MakeRoom()
 		}
 		if !there[p] {
 			if old := &queue[plain%local]; plain < local {

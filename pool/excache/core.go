@@ -104,6 +104,7 @@ type Core struct {
 	calm        uint32 // pages that came, ever
 	left        uint32 // pages that have left, ever: the clock of prev
 	picks       uint32 // victims ever
+	later       int    // pages that MakeRoom makes room for
 	reads       streams
 	writes      streams
 	transfers   [Transfers + 1]transfer // the last one is the discard's
@@ -203,7 +204,7 @@ func (c *Core) Fault(p uint32, write, inFile bool) []effect {
 	return c.out
 }
 
-// miss brings p, with what is probably wanted beside it, and then makes room for the next miss while nobody waits.
+// miss brings p, with what is probably wanted beside it.
 func (c *Core) miss(p uint32, write bool) {
 	spare := c.room(runPages)
 	if spare == 0 {
@@ -223,7 +224,16 @@ func (c *Core) miss(p uint32, write bool) {
 	c.installAll(first, span, p, write, h.down)
 	c.long = false
 	c.strided(p, write, h)
-	c.room(max(batchPages, int(min(2*h.run, nearPages))))
+	c.later = max(c.later, batchPages, int(min(2*h.run, nearPages)))
+}
+
+// MakeRoom has pages leave for the next miss. It follows what a miss led to, so that the thread that waits is answered first; without it the next miss makes
+// room for itself.
+func (c *Core) MakeRoom() []effect {
+	c.out = c.out[:0]
+	c.room(c.later)
+	c.later = 0
+	return c.out
 }
 
 // strided brings what an equal stride leads to next.

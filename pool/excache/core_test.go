@@ -79,6 +79,7 @@ func (w *world) land() bool {
 	}
 	w.apply(slices.Clone(w.core.Ended(e.transfer)))
 	w.apply(slices.Clone(w.core.Resume()))
+	w.apply(slices.Clone(w.core.MakeRoom()))
 	return false
 }
 
@@ -185,6 +186,10 @@ func (w *world) touch(p uint32, write bool) {
 			w.misses++
 		}
 		if w.apply(slices.Clone(w.core.Fault(p, write, false))) && w.broken {
+			w.crashed = true
+			return
+		}
+		if w.rng.IntN(4) > 0 && w.apply(slices.Clone(w.core.MakeRoom())) && w.broken {
 			w.crashed = true
 			return
 		}
@@ -436,8 +441,44 @@ func TestCoreNoAllocation(t *testing.T) {
 	if n := testing.AllocsPerRun(5000, func() {
 		p = p*1664525 + 1013904223
 		core.Fault(p>>16%roomPages, p>>9&1 == 0, false)
+		core.MakeRoom()
 	}); n != 0 {
 		t.Errorf("%v allocations a fault", n)
+	}
+}
+
+// TestRoomIsMadeAfterwards: a miss waits for no page that leaves, as the one before it has made room.
+func TestRoomIsMadeAfterwards(t *testing.T) {
+	const limit, pages = 1024, 4 * roomPages
+	rng := rand.New(rand.NewPCG(1, 2))
+	for name, page := range map[string]func(i uint32) uint32{
+		"at random": func(uint32) uint32 { return rng.Uint32N(pages/8) * 8 }, // none beside another one
+		"in a row":  func(i uint32) uint32 { return i % pages },
+	} {
+		core := NewCore(limit)
+		for r := range pages / roomPages {
+			core.AddRoom(r)
+		}
+		core.Put(0, pages)
+		left := 0
+		for i := range uint32(2 * pages) {
+			p := page(i)
+			if core.Allows(p, true) {
+				continue
+			}
+			for _, e := range core.Fault(p, true, false) {
+				if e.kind == save || e.kind == drop {
+					t.Fatalf("%s: a miss leads to %+v, with %d pages local of %d", name, e, core.Local(), limit)
+				}
+			}
+			left += len(core.MakeRoom())
+			if n := limit - core.Local(); n < batchPages {
+				t.Fatalf("%s: there is room for %d pages after a miss, want %d", name, n, batchPages)
+			}
+		}
+		if left == 0 {
+			t.Errorf("%s: nothing has left", name)
+		}
 	}
 }
 

@@ -121,8 +121,13 @@ func (c *Cache) place(s *session, addr uint64, e effect) error {
 	return c.moving.err
 }
 
-// reap ends what has ended, and answers who waited for it.
+// reap ends what has ended, answers who waited for it, and then makes room for the next misses.
 func (c *Cache) reap() {
+	c.reapFlights()
+	c.apply(c.core.MakeRoom())
+}
+
+func (c *Cache) reapFlights() {
 	due := c.due.Swap(false)
 	flying, before := c.flying.Load(), c.under()
 	if before == 0 {

@@ -85,14 +85,15 @@ func (c *Cache) loop(s *session, reads bool) {
 			}
 			continue
 		}
-		if _, err := unix.Poll(h.faults, -1); err != nil && err != unix.EINTR || h.faults[1].Revents != 0 {
-			return
-		}
+		// Read first: the thread that was woken last has most often run at once, on this processor, up to its next fault.
 		n, err := s.faults.Read(h.events[:])
-		if err != nil {
+		if err != nil || s.stopping.Load() {
 			return
 		}
 		if n == 0 {
+			if _, err := unix.Poll(h.faults, -1); err != nil && err != unix.EINTR || h.faults[1].Revents != 0 {
+				return
+			}
 			continue
 		}
 		if c.answerAll(h, n); c.wanted.Load() != 0 && c.waits.CompareAndSwap(false, true) {

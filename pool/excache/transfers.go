@@ -316,7 +316,7 @@ func (c *Core) place(i uint8) {
 		q += k
 	}
 	c.end(i)
-	c.room(batchPages)
+	c.later = max(c.later, batchPages)
 }
 
 func (c *Core) placeRun(i uint8, first, n uint32) {

@@ -48,6 +48,7 @@ func TestReadAhead(t *testing.T) {
 					break
 				}
 				waits := apply(c.Fault(p, false, false))
+				apply(c.MakeRoom())
 				if waits && i > 500 {
 					late++
 				}
@@ -79,6 +80,7 @@ func TestFarNoAllocation(t *testing.T) {
 			}
 		}
 		c.Resume()
+		c.MakeRoom()
 	}); n != 0 {
 		t.Errorf("%v allocations a fault", n)
 	}

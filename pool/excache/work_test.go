@@ -40,6 +40,9 @@ func (w *worked) at(i int, write bool) {
 				w.waits++
 			}
 		}
+		for _, e := range w.core.MakeRoom() {
+			w.calls[e.kind]++
+		}
 	}
 }
 
