@@ -34,7 +34,7 @@ func Join(path string) (_ *Window, err error) {
 			w.Close()
 		}
 	}()
-	welcome, fds, err := receive(conn)
+	welcome, fds, err := receive(conn, welcomeWords)
 	if w.fds = fds; err != nil {
 		return nil, err
 	}

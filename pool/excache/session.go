@@ -18,11 +18,17 @@ import (
 
 // What the shim and the daemon say to each other: 64-bit little-endian words, shim.c has the same.
 //
-//	daemon to shim: magic, window bytes, least allocation, the session's number; with the window, the counters' page, the end that lives as long as the daemon
+//	daemon to shim: magic, window bytes, least allocation, the session's number, how many freed bytes may wait to be told; with the window, the counters' page, the end that lives as long as the daemon
 //	shim to daemon: magic, base, pid, errno of what failed; with the userfaultfd
 //	shim to daemon: call, count, argument, 0; then count pairs of offset and bytes
 //	daemon to shim: errno, value; to callOpen and callView with a descriptor
 const (
+	// Freed memory is told of once it is half of what may be local: until then the program gets it again as it is. Programs that compute with
+	// arrays free and allocate the same amounts all the time, and what was told has to be zeroed, page by page, when it is wanted again.
+	untoldPart   = 2
+	welcomeWords = 5
+	helloWords   = 4
+
 	magic       = 0x314e555259524857 // "WHRYRUN1"
 	windowBytes = 256 << 30          // addresses, not memory
 	callTake    = 1                  // rooms up to the argument, in bytes
@@ -164,10 +170,10 @@ func (c *Cache) greet(s *session) error {
 	}
 	s.life = ends[1]
 	defer unix.Close(ends[0])
-	if _, _, err := s.conn.WriteMsgUnix(words(magic, windowBytes, uint64(c.config.MinBytes), s.number), unix.UnixRights(s.window, counters, ends[0]), nil); err != nil {
+	if _, _, err := s.conn.WriteMsgUnix(words(magic, windowBytes, uint64(c.config.MinBytes), s.number, uint64(c.config.LocalBytes/untoldPart)), unix.UnixRights(s.window, counters, ends[0]), nil); err != nil {
 		return err
 	}
-	hello, fds, err := receive(s.conn)
+	hello, fds, err := receive(s.conn, helloWords)
 	if len(fds) > 1 || err != nil {
 		for _, fd := range fds {
 			unix.Close(fd)
@@ -219,12 +225,12 @@ func words(all ...uint64) []byte {
 	return b
 }
 
-// receive reads the first four words and the descriptors that come with them.
-func receive(conn *net.UnixConn) (first [4]uint64, fds []int, err error) {
-	b, oob := make([]byte, 32), make([]byte, unix.CmsgSpace(4*4))
+// receive reads the first words and the descriptors that come with them.
+func receive(conn *net.UnixConn, count int) (first []uint64, fds []int, err error) {
+	b, oob := make([]byte, 8*count), make([]byte, unix.CmsgSpace(4*4))
 	n, oobn, _, _, err := conn.ReadMsgUnix(b, oob) // descriptors are close-on-exec
 	if err != nil {
-		return first, nil, err
+		return nil, nil, err
 	}
 	if messages, err := unix.ParseSocketControlMessage(oob[:oobn]); err == nil {
 		for i := range messages {
@@ -233,10 +239,10 @@ func receive(conn *net.UnixConn) (first [4]uint64, fds []int, err error) {
 		}
 	}
 	if _, err := io.ReadFull(conn, b[n:]); err != nil {
-		return first, fds, err
+		return nil, fds, err
 	}
-	for i := range first {
-		first[i] = binary.LittleEndian.Uint64(b[8*i:])
+	for ; len(b) > 0; b = b[8:] {
+		first = append(first, binary.LittleEndian.Uint64(b))
 	}
 	return first, fds, nil
 }

@@ -632,11 +632,26 @@ static void heap(void) // what is small stays here
         memset(malloc(100 << 10), i, 100 << 10);
 }
 
+static void reuses(void) // the same amounts come and go, a part of what may be local at a time; then more at once
+{
+    for (uint64_t round = 0; round < 50; round++) {
+        uint64_t *a = malloc(MIB), *b = malloc(MIB / 2);
+        CHECK(inside(a) && inside(b));
+        put(a, MIB / 8, round), put(b, MIB / 16, ~round);
+        CHECK(wrong(a, MIB / 8, round) == 0 && wrong(b, MIB / 16, ~round) == 0);
+        free(a), free(b);
+    }
+    uint64_t *clear = calloc(1, 2 * MIB);
+    CHECK(nonzero((char *)clear, 2 * MIB) == 0);
+    for (int i = 0; i < 8; i++)
+        memset(malloc(2 * MIB), i, 2 * MIB);
+}
+
 int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } all[] = {{"sizes", sizes}, {"maps", maps}, {"threads", threads}, {"churn", churns},
         {"files", files}, {"forks", forks}, {"moments", moments}, {"full", full}, {"lose", lose}, {"grows", grows},
-        {"closes", closes}, {"hides", hides}, {"resolves", resolves}, {"handlers", handlers}, {"borders", borders}, {"mistakes", mistakes}, {"within", within}, {"heap", heap}, {"small", small}, {"smallforks", smallforks}, {"streams", streams}};
+        {"closes", closes}, {"hides", hides}, {"resolves", resolves}, {"handlers", handlers}, {"borders", borders}, {"mistakes", mistakes}, {"within", within}, {"heap", heap}, {"reuses", reuses}, {"small", small}, {"smallforks", smallforks}, {"streams", streams}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (argc == 2 && !strcmp(argv[1], all[i].name)) {
             all[i].run();

@@ -2,8 +2,6 @@
 
 /* As session.go has them. */
 #define MAGIC 0x314e555259524857ul
-/* Freed bytes that are told together, at the latest. */
-#define TELL_BYTES (1ul << 20)
 /* Ranges, used and free in turn; the table is that many times 24 bytes of addresses. */
 #define MAX_RANGES (1u << 20)
 /* The window's descriptors are from here on where the limit of open files allows it; above the shim's own. */
@@ -23,13 +21,14 @@ static u32 range_count;
 static u64 top;      /* end of the last range */
 static u64 room;     /* end of the rooms that the daemon gave */
 static u64 dead;     /* bytes of DEAD ranges */
+static u64 untold;   /* so many of them are told together, at the latest */
 static int wire = -1, faults = -1, file = -1, life = -1;
 static i64 self;     /* the process that has them */
 static char daemon_path[128];
 static u32 locked;
 
 /* What the daemon says first on a connection, and the descriptors that come with it. */
-struct welcome { u64 magic, size, least, session; int wire, file, counters, life; };
+struct welcome { u64 magic, size, least, session, untold; int wire, file, counters, life; };
 static struct welcome child = {.wire = -1}; /* of the child that is being forked */
 
 void lock(void)
@@ -340,7 +339,7 @@ void window_give(u8 *p, u64 n)
         ranges[k].flags &= ~(u32)PART;
     for (u32 k = end < range_count ? end : range_count - 1; k > 0 && k + 1 > i; k--)
         join(k);
-    if (dead >= TELL_BYTES)
+    if (dead >= untold)
         tell();
 }
 
@@ -531,12 +530,12 @@ static i64 watch(int forked)
 
 static void meet(struct welcome *to) /* hears the daemon's welcome on a new connection */
 {
-    u64 words[4];
+    u64 words[5];
     int fds[3];
     receive_with(to->wire, words, sizeof words, fds);
     if (words[0] != MAGIC || fds[2] < 0)
         fail("the daemon of remote memory speaks another language\n");
-    to->magic = words[0], to->size = words[1], to->least = words[2], to->session = words[3];
+    to->magic = words[0], to->size = words[1], to->least = words[2], to->session = words[3], to->untold = words[4];
     to->file = fds[0], to->counters = fds[1], to->life = fds[2];
 }
 
@@ -578,7 +577,7 @@ static void join_session(const struct welcome *w, int forked)
     u64 answer[2];
     self = CALL0(SYS_getpid);
     wire = above(w->wire), file = above(w->file), life = above(w->life);
-    window_size = w->size, window_least = w->least;
+    window_size = w->size, window_least = w->least, untold = w->untold;
     i64 err = die_with(life) ? -EINVAL : 0;
     i64 shared = CALL6(SYS_mmap, 0, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, w->counters, 0);
     CALL1(SYS_close, w->counters);
