@@ -272,7 +272,12 @@ func (rt *Runtime) runBranch(h *host) (abi.Status, error) {
 	if rt.cfg.Tracer != nil {
 		h.startSpan()
 	}
-	return h.instance.Run(h.payload, rt.limits, h)
+	st, err := h.instance.Run(h.payload, rt.limits, h)
+	if in, ok := h.instance.(abi.Timed); ok {
+		took, measured := in.Took()
+		h.took, h.unmeasured = took, !measured
+	}
+	return st, err
 }
 
 // openWindows finds the segments behind the table's keys for this element.

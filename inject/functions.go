@@ -49,13 +49,13 @@ func (rt *Runtime) note(h *host, now travel.Instant, end travel.Code) {
 	of := c.base()
 	of.used, c.used = now, now
 	past := &of.history[form]
-	past.runs++
+	past.ran(max(h.took, time.Duration(h.slices)*sliceTime), !h.unmeasured) // a run's first slice is short, and its last one ends anywhere
 	past.bytes += uint64(len(h.run.Payload)) + h.sent
 	if h.replied {
 		past.bytes += uint64(len(h.reply))
 	}
-	if past.slices += h.slices; h.slices > 0 && form == image.Wasm && forms.Wish(h.run.Binding().Form) == forms.Auto {
-		rt.turn(now, c, h.principal)
+	if (form != image.Wasm || h.slices > 0) && forms.Wish(h.run.Binding().Form) == forms.Auto {
+		rt.turn(now, c, h.principal, form)
 	}
 	if h.bound != nil && h.bound.soon {
 		rt.improve(now, h.bound)

@@ -35,6 +35,7 @@ type scripted struct {
 	traps  bool                                  // bitcode traps
 	leaves func()                                // an instance of what trapped is given back by it; nil: at once
 	holds  bool                                  // what runs without a payload keeps scratch, and goes on here with one
+	took   map[string]time.Duration              // by runs in a form; the others are not known
 
 	mu     sync.Mutex
 	loaded []abi.Code
@@ -145,6 +146,9 @@ func (i scriptedInstance) Run(payload []byte, _ *abi.Limits, h abi.Host) (abi.St
 	return h.Reply([]byte(i.form)), nil
 }
 func (scriptedInstance) Waits() {}
+
+func (i scriptedInstance) Took() (time.Duration, bool) { return i.e.took[i.form], true }
+
 func (i scriptedInstance) Release() {
 	if i.e.leaves != nil && i.form == "llvm-bitcode" {
 		i.e.leaves()
@@ -586,6 +590,64 @@ func TestTurnToWhatIsReady(t *testing.T) {
 		}
 	}
 	t.Errorf("it ran %d times, as wasm %v, and last as %s", len(got), wasm, got[len(got)-1])
+}
+
+// TestTurnBack: a function that turned to native code turns back if that takes longer, and says so.
+func TestTurnBack(t *testing.T) {
+	e := newScripted()
+	e.ticks = 10
+	e.took = map[string]time.Duration{"llvm-bitcode": 50 * time.Millisecond}
+	s := newStage(t, e)
+	img := signed(t, inForms(t, "long", 4, image.Wasm, image.LLVMBitcode), s.key)
+	run := func(until string) (others int) {
+		t.Helper()
+		for end := time.Now().Add(patience); time.Now().Before(end); others++ {
+			if got, err := s.call(img, forms.Auto); err != nil {
+				t.Fatal(err)
+			} else if got == until {
+				return others
+			}
+		}
+		t.Fatalf("it did not run as %s", until)
+		return 0
+	}
+	run("llvm-bitcode")
+	native := 1 + run("wasm32")
+	for range 20 {
+		if got, err := s.call(img, forms.Auto); err != nil || got != "wasm32" {
+			t.Fatalf("after it turned back: %q, %v", got, err)
+		}
+	}
+	ex, _ := s.node.rt.Explain(img.ID(), forms.Auto)
+	if want := fmt.Sprintf("%d runs as native code took 50ms each", native); ex.Form != "wasm32" || !strings.Contains(ex.Why, want) {
+		t.Errorf("explained as %+v, want %q", ex, want)
+	}
+}
+
+// TestNotMade: native code that cannot be made ready is named with its reason, while the function runs as wasm.
+func TestNotMade(t *testing.T) {
+	e := newScripted()
+	e.ticks = 10
+	e.load = func(_ context.Context, c abi.Code) error {
+		if c.Form == "llvm-bitcode" {
+			return errors.New("it calls puts")
+		}
+		return nil
+	}
+	s := newStage(t, e)
+	img := signed(t, inForms(t, "long", 4, image.Wasm, image.LLVMBitcode), s.key)
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		if got, err := s.call(img, forms.Auto); err != nil || got != "wasm32" {
+			t.Fatalf("%q, %v", got, err)
+		}
+		if ex, _ := s.node.rt.Explain(img.ID(), forms.Auto); len(ex.Refused) == 1 && strings.Contains(ex.Refused[0].Why, "calls puts") {
+			if ex.Form != "wasm32" {
+				t.Errorf("explained as %+v", ex)
+			}
+			return
+		}
+	}
+	t.Error("its bitcode was not named")
 }
 
 // loaded waits until a stage's node loads nothing.

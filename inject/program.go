@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,10 +32,19 @@ type Explanation struct {
 func (rt *Runtime) Explain(id image.ID, wish forms.Wish) (Explanation, bool) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	if c := rt.store.codes[id]; c != nil && c.explain[wish] != nil {
-		return *c.explain[wish], true
+	c := rt.store.codes[id]
+	if c == nil || c.explain[wish] == nil {
+		return Explanation{}, false
 	}
-	return Explanation{}, false
+	e := *c.explain[wish]
+	e.Refused = slices.Clone(e.Refused)
+	for i, entry := range c.img.Entries() { // what could not be made ready since
+		p := c.at(i)
+		if p.err != nil && p.ready == nil && !slices.ContainsFunc(e.Refused, func(r forms.Refusal) bool { return r.Form == entry.Form && r.Triple == entry.Triple }) {
+			e.Refused = append(e.Refused, forms.Refusal{Form: entry.Form, Triple: entry.Triple, Why: p.err.Error()})
+		}
+	}
+	return e, true
 }
 
 // Offers are what this element's engines run, and why they do not run the rest.
@@ -91,9 +101,9 @@ func (rt *Runtime) pick(l *load) (chosen, error) {
 		}
 		can := good[0]
 		if l.wish == forms.Auto {
-			can = l.code.soonest(good)
-			if can.Entry != good[0].Entry {
+			if can = l.code.soonest(good); can.Entry != good[0].Entry {
 				rt.makeLater(l.code, good[0].Entry, l.principal)
+				can.Why = fmt.Sprintf("%v is to run (%s), and is not ready yet", good[0].Form, good[0].Why)
 			}
 		}
 		if p := l.code.at(can.Entry).ready; p != nil {
@@ -296,9 +306,10 @@ func (rt *Runtime) makeLater(c *code, entry int, principal string) {
 	}
 }
 
-// turn looks whether a function whose runs are long would better run in another form, and has that made ready. mu is held.
-func (rt *Runtime) turn(now travel.Instant, c *code, principal string) {
-	if now < c.turnAt || c.past(image.Wasm).Mean() < forms.LongRun {
+// turn looks after a run in a form whether its function would better run as native code, or rather not, and has that made ready. mu is held.
+func (rt *Runtime) turn(now travel.Instant, c *code, principal string, ran image.Form) {
+	native := ran != image.Wasm
+	if native && c.past(image.Wasm).Runs == 0 || forms.Native(c.past) == native || now < c.turnAt && !native {
 		return
 	}
 	c.turnAt = now + travel.Instant(failedFor)

@@ -73,21 +73,28 @@ type histories [image.ELF + 1]history
 
 // history is what runs in one form came to.
 type history struct {
-	runs   uint64
-	slices uint64 // of about sliceTime, of all of them
-	bytes  uint64 // of their payloads, and of what they replied and sent on
+	runs  uint64
+	time  time.Duration // of all of them
+	bytes uint64        // of their payloads, and of what they replied and sent on
 }
 
 func (h *history) add(o history) {
 	h.runs += o.runs
-	h.slices += o.slices
+	h.time += o.time
 	h.bytes += o.bytes
 }
 
-// said is the history as forms.Choose goes by it. A run's first slice is short, and its last one ends anywhere.
-func (h history) said() forms.History {
-	return forms.History{Runs: h.runs, Time: time.Duration(h.slices) * sliceTime}
+// ran counts a run, which is taken for one like those before it if it was not measured.
+func (h *history) ran(took time.Duration, measured bool) {
+	if !measured && h.runs > 0 {
+		took = h.time / time.Duration(h.runs)
+	}
+	h.runs++
+	h.time += took
 }
+
+// said is the history as forms.Choose goes by it.
+func (h history) said() forms.History { return forms.History{Runs: h.runs, Time: h.time} }
 
 // program is one entry's.
 type program struct {

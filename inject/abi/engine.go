@@ -3,6 +3,7 @@ package abi
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // What an Engine's errors are, for errors.Is, besides whatever else they say.
@@ -113,6 +114,13 @@ type Instance interface {
 	Waits()
 	// Release gives the instance back, its scratch zeroed.
 	Release()
+}
+
+// Timed is an Instance that knows how long its last run took: the host calls that the node answered and the hand-overs to it too, but no waits. Of others, as many slices as
+// Host.Tick was told of are taken for it.
+type Timed interface {
+	// Took is the time of the run that ended last; false: this one was not measured. Of those that are, the mean is taken for all.
+	Took() (d time.Duration, measured bool)
 }
 
 // CopyConstants answers the host call constants.

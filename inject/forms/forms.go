@@ -50,6 +50,34 @@ func (w Wish) form() image.Form {
 // about 3 µs, so that is a twentieth of it.
 const LongRun = 60 * time.Microsecond
 
+const (
+	// longEnough is what runs take together, at least, before anything follows from them: a first run of 100 µs found everything cold.
+	longEnough = time.Millisecond
+	// fewRuns is how many there are at least before native code is given up for their sake: the first ones have code that was compiled in haste.
+	fewRuns = 4
+	// unsure is how exactly a wasm run's time is known: to a slice.
+	unsure = 100 * time.Microsecond
+)
+
+// Native reports whether a function that has run so is better run as native code: its runs are long, and those as native code, if there were some, took less than as wasm.
+// They take longer where a function makes many host calls that the node answers: each is a hand-over.
+func Native(history func(image.Form) History) bool {
+	w := history(image.Wasm)
+	return w.Time >= longEnough && w.Mean() >= LongRun && !slower(history)
+}
+
+// slower reports whether runs as native code took longer than as wasm.
+func slower(history func(image.Form) History) bool {
+	n := native(history)
+	return n.Runs >= fewRuns && n.Time >= longEnough && n.Mean() > history(image.Wasm).Mean()+unsure
+}
+
+// native is how a function has run as native code.
+func native(history func(image.Form) History) History {
+	b, e := history(image.LLVMBitcode), history(image.ELF)
+	return History{Runs: b.Runs + e.Runs, Time: b.Time + e.Time}
+}
+
 // Offer is what one engine of an element runs.
 type Offer struct {
 	Engine int // its number among the element's
@@ -93,11 +121,11 @@ func (r Refusal) String() string {
 
 // Choose orders the entries of an image that can run at an element, the best first, and says of each of the others why it cannot. trust says why code
 // of a form may not run here ("": it may), history how the function has run so far. By Auto a function begins as wasm, which is ready at once
-// and needs no other process, and turns to native code when its runs are long.
+// and needs no other process, and turns to native code when its runs are long, and back if that turns out slower.
 func Choose(entries []image.Entry, offers []Offer, trust func(image.Form) string, history func(image.Form) History, wish Wish) ([]Candidate, []Refusal) {
 	var good []Candidate
 	var refused []Refusal
-	long := history(image.Wasm).Mean() >= LongRun
+	long := Native(history)
 	for i, e := range entries {
 		c, why := match(&e, offers)
 		if f := wish.form(); f != 0 && e.Form != f {
@@ -118,7 +146,7 @@ func Choose(entries []image.Entry, offers []Offer, trust func(image.Form) string
 			cmp.Compare(len(entries[b.Entry].Features), len(entries[a.Entry].Features)))
 	})
 	for i := range good {
-		good[i].Why = why(good, i, wish, history(image.Wasm), long)
+		good[i].Why = why(good, i, wish, history, long)
 	}
 	return good, refused
 }
@@ -137,7 +165,8 @@ func rank(f image.Form, long bool) int {
 }
 
 // why says why the i-th of the candidates stands there.
-func why(all []Candidate, i int, wish Wish, h History, long bool) string {
+func why(all []Candidate, i int, wish Wish, history func(image.Form) History, long bool) string {
+	h := history(image.Wasm)
 	alone := !slices.ContainsFunc(all, func(c Candidate) bool { return c.Form != all[i].Form })
 	switch wasm := all[i].Form == image.Wasm; {
 	case wish != Auto:
@@ -146,6 +175,9 @@ func why(all []Candidate, i int, wish Wish, h History, long bool) string {
 		return "it has no other code that can run here"
 	case wasm && h.Runs == 0:
 		return "wasm is ready first, and nothing is known of its runs yet"
+	case wasm && slower(history):
+		n := native(history)
+		return fmt.Sprintf("%d runs as native code took %v each, and %d as wasm %v", n.Runs, n.Mean(), h.Runs, h.Mean())
 	case wasm && !long:
 		return fmt.Sprintf("%d runs took %v each: native code is worth its process from %v on", h.Runs, h.Mean(), LongRun)
 	case long:

@@ -33,38 +33,48 @@ func TestChoose(t *testing.T) {
 		}
 		return "it is not signed"
 	}
-	short, long := History{Runs: 10, Time: 100 * time.Microsecond}, History{Runs: 10, Time: 10 * LongRun}
+	short, long := History{Runs: 10, Time: 100 * time.Microsecond}, History{Runs: 100, Time: 100 * LongRun}
+	slow, quick := History{Runs: 4, Time: 4 * time.Millisecond}, History{Runs: 100, Time: 100 * (LongRun + 100*time.Microsecond)}
 	for name, c := range map[string]struct {
 		entries []image.Entry
 		offers  []Offer
 		trust   func(image.Form) string
 		wasm    History
+		native  History
 		wish    Wish
 		want    string            // candidates: entry/engine
 		why     map[string]string // of candidates ("0/1") and refused entries ("no 2"): a part of it
 	}{
-		"wasm alone":           {[]image.Entry{wasm}, all, trusted, History{}, Auto, "0/0", map[string]string{"0/0": "no other"}},
-		"new":                  {[]image.Entry{wasm, bitcode, elf}, all, trusted, History{}, Auto, "0/0 1/1 2/1", map[string]string{"0/0": "nothing is known", "1/1": "in case"}},
-		"short runs":           {[]image.Entry{wasm, bitcode, elf}, all, trusted, short, Auto, "0/0 1/1 2/1", map[string]string{"0/0": "10 runs took 10µs"}},
-		"long runs":            {[]image.Entry{wasm, bitcode, elf}, all, trusted, long, Auto, "1/1 2/1 0/0", map[string]string{"1/1": "took 60µs each"}},
-		"long, not signed":     {[]image.Entry{wasm, bitcode, elf}, all, unsigned, long, Auto, "0/0", map[string]string{"no 1": "not signed", "no 2": "not signed"}},
-		"long, off":            {[]image.Entry{wasm, bitcode}, off, trusted, long, Auto, "0/0", map[string]string{"no 1": "native is off"}},
-		"bitcode asked for":    {[]image.Entry{wasm, bitcode, elf}, all, trusted, History{}, Bitcode, "1/1", map[string]string{"1/1": "asked for", "no 0": "form bitcode was asked for"}},
-		"elf asked for":        {[]image.Entry{wasm, bitcode, elf}, all, trusted, History{}, ELF, "2/1", nil},
-		"wasm asked for":       {[]image.Entry{wasm, bitcode}, all, trusted, long, Wasm, "0/0", nil},
-		"asked, not signed":    {[]image.Entry{wasm, bitcode}, all, unsigned, long, Bitcode, "", map[string]string{"no 1": "not signed"}},
-		"asked, not there":     {[]image.Entry{wasm}, all, trusted, History{}, ELF, "", map[string]string{"no 0": "form elf"}},
-		"another processor":    {[]image.Entry{foreign}, all, trusted, History{}, Auto, "", map[string]string{"no 0": "it is for aarch64-linux, and this element is x86_64-linux"}},
-		"no engine":            {[]image.Entry{bitcode}, all[:1], trusted, History{}, Auto, "", map[string]string{"no 0": "no engine"}},
-		"runs nothing":         {[]image.Entry{wasm}, nil, trusted, History{}, Auto, "", map[string]string{"no 0": "no engine"}},
-		"lacks a feature":      {[]image.Entry{fast}, all, trusted, History{}, Auto, "", map[string]string{"no 0": "lacks bmi2"}},
-		"most features first":  {[]image.Entry{bitcode, fast}, rich, trusted, History{}, Auto, "1/1 0/1", nil},
-		"another spelling":     {[]image.Entry{entry(image.ELF, "amd64-linux")}, all, trusted, History{}, Auto, "0/1", nil},
-		"native only, trusted": {[]image.Entry{bitcode, elf}, all, trusted, History{}, Auto, "0/1 1/1", nil},
+		"wasm alone":            {[]image.Entry{wasm}, all, trusted, History{}, History{}, Auto, "0/0", map[string]string{"0/0": "no other"}},
+		"new":                   {[]image.Entry{wasm, bitcode, elf}, all, trusted, History{}, History{}, Auto, "0/0 1/1 2/1", map[string]string{"0/0": "nothing is known", "1/1": "in case"}},
+		"short runs":            {[]image.Entry{wasm, bitcode, elf}, all, trusted, short, History{}, Auto, "0/0 1/1 2/1", map[string]string{"0/0": "10 runs took 10µs"}},
+		"long runs":             {[]image.Entry{wasm, bitcode, elf}, all, trusted, long, History{}, Auto, "1/1 2/1 0/0", map[string]string{"1/1": "took 60µs each"}},
+		"long, native slower":   {[]image.Entry{wasm, bitcode, elf}, all, trusted, long, slow, Auto, "0/0 1/1 2/1", map[string]string{"0/0": "4 runs as native code took 1ms each, and 100 as wasm 60µs"}},
+		"long, native as quick": {[]image.Entry{wasm, bitcode, elf}, all, trusted, long, quick, Auto, "1/1 2/1 0/0", nil},
+		"long, native once":     {[]image.Entry{wasm, bitcode, elf}, all, trusted, long, History{Runs: 3, Time: time.Second}, Auto, "1/1 2/1 0/0", nil},
+		"a first long run":      {[]image.Entry{wasm, bitcode, elf}, all, trusted, History{Runs: 1, Time: 900 * time.Microsecond}, History{}, Auto, "0/0 1/1 2/1", nil},
+		"a first very long run": {[]image.Entry{wasm, bitcode, elf}, all, trusted, History{Runs: 1, Time: time.Millisecond}, History{}, Auto, "1/1 2/1 0/0", nil},
+		"long, not signed":      {[]image.Entry{wasm, bitcode, elf}, all, unsigned, long, History{}, Auto, "0/0", map[string]string{"no 1": "not signed", "no 2": "not signed"}},
+		"long, off":             {[]image.Entry{wasm, bitcode}, off, trusted, long, History{}, Auto, "0/0", map[string]string{"no 1": "native is off"}},
+		"bitcode asked for":     {[]image.Entry{wasm, bitcode, elf}, all, trusted, History{}, History{}, Bitcode, "1/1", map[string]string{"1/1": "asked for", "no 0": "form bitcode was asked for"}},
+		"elf asked for":         {[]image.Entry{wasm, bitcode, elf}, all, trusted, History{}, History{}, ELF, "2/1", nil},
+		"wasm asked for":        {[]image.Entry{wasm, bitcode}, all, trusted, long, History{}, Wasm, "0/0", nil},
+		"asked, not signed":     {[]image.Entry{wasm, bitcode}, all, unsigned, long, History{}, Bitcode, "", map[string]string{"no 1": "not signed"}},
+		"asked, not there":      {[]image.Entry{wasm}, all, trusted, History{}, History{}, ELF, "", map[string]string{"no 0": "form elf"}},
+		"another processor":     {[]image.Entry{foreign}, all, trusted, History{}, History{}, Auto, "", map[string]string{"no 0": "it is for aarch64-linux, and this element is x86_64-linux"}},
+		"no engine":             {[]image.Entry{bitcode}, all[:1], trusted, History{}, History{}, Auto, "", map[string]string{"no 0": "no engine"}},
+		"runs nothing":          {[]image.Entry{wasm}, nil, trusted, History{}, History{}, Auto, "", map[string]string{"no 0": "no engine"}},
+		"lacks a feature":       {[]image.Entry{fast}, all, trusted, History{}, History{}, Auto, "", map[string]string{"no 0": "lacks bmi2"}},
+		"most features first":   {[]image.Entry{bitcode, fast}, rich, trusted, History{}, History{}, Auto, "1/1 0/1", nil},
+		"another spelling":      {[]image.Entry{entry(image.ELF, "amd64-linux")}, all, trusted, History{}, History{}, Auto, "0/1", nil},
+		"native only, trusted":  {[]image.Entry{bitcode, elf}, all, trusted, History{}, History{}, Auto, "0/1 1/1", nil},
 	} {
 		good, refused := Choose(c.entries, c.offers, c.trust, func(f image.Form) History {
-			if f == image.Wasm {
+			switch f {
+			case image.Wasm:
 				return c.wasm
+			case image.ELF:
+				return c.native
 			}
 			return History{}
 		}, c.wish)

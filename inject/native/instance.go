@@ -35,7 +35,14 @@ type instance struct {
 	forks      uint32
 	logBytes   uint32
 	slice      slice
+	runs       uint64 // in this process
+	timed      bool   // the last of them was measured, …
+	waited     bool   // … but has waited
+	took       time.Duration
 }
+
+// timedRuns is of how many runs in this process one is measured: to look at the clock twice takes as long as the rest of a short one.
+const timedRuns = 16
 
 // slice is where a run stands in its use of time.
 type slice struct {
@@ -99,7 +106,7 @@ func (in *instance) Run(payload []byte, limits *abi.Limits, host abi.Host) (abi.
 	if p.inside == nil { // else it begins at the first host call, where the clock is looked at
 		in.slice.begin()
 	}
-	st, err := in.converse()
+	st, err := in.timedConverse()
 	in.host, in.running = nil, false
 	if err != nil {
 		return 0, in.fail(err)
@@ -163,6 +170,29 @@ func (in *instance) Release() {
 
 // Discard ends the worker: it is in no pool any more.
 func (in *instance) Discard() { in.process.end() }
+
+// timedConverse is converse of a run whose time is to be known.
+func (in *instance) timedConverse() (abi.Status, error) {
+	in.waited = false
+	if in.process.inside == nil {
+		st, err := in.converse()
+		if in.timed, in.took = true, in.slice.held; !in.waited {
+			in.took = time.Since(in.slice.begun) // hand-overs too
+		}
+		return st, err
+	}
+	in.runs++
+	if in.timed = in.runs%timedRuns == 1; !in.timed {
+		return in.converse()
+	}
+	begun := time.Now()
+	st, err := in.converse()
+	in.took, in.timed = time.Since(begun), !in.waited
+	return st, err
+}
+
+// Took is how long the last run took, with its hand-overs; if it waited, how long it held its worker. In this process it is known if it was measured, and has not waited.
+func (in *instance) Took() (d time.Duration, measured bool) { return in.took, in.timed }
 
 // converse gives the worker its turn until its run has ended.
 func (in *instance) converse() (abi.Status, error) {
@@ -284,8 +314,8 @@ func (in *instance) copies(n int) error {
 	return in.tick()
 }
 
-// Waits has nothing to do: a worker uses no processor time while the node waits for it.
-func (in *instance) Waits() {}
+// Waits only says that what passes is not the function's: a worker uses no processor time while the node waits for it.
+func (in *instance) Waits() { in.waited = true }
 
 // fault says what a worker's last words mean.
 func (in *instance) fault(f worker.Fault) error {
