@@ -47,10 +47,14 @@ func (rt *Runtime) Explain(id image.ID, wish forms.Wish) (Explanation, bool) {
 	return e, true
 }
 
-// Offers are what this element's engines run, and why they do not run the rest.
+// Offers are what this element's engines run, and why they do not run the rest: nobody may be trusted with it just now.
 func (rt *Runtime) Offers() []abi.Offer {
+	nobody := rt.policy().Nobody()
 	all := []abi.Offer{}
 	for _, o := range rt.offers {
+		if o.Why == "" && o.Form != image.Wasm.String() {
+			o.Why = nobody
+		}
 		all = append(all, o.Offer)
 	}
 	return all

@@ -147,6 +147,11 @@ func TestTrustReplacedWhileLoading(t *testing.T) {
 	}()
 	<-g.begun
 	s.node.rt.SetTrust(nil)
+	for _, o := range s.node.rt.Offers() {
+		if off := o.Why != ""; off != (o.Form != "wasm32") {
+			t.Errorf("while nobody is trusted: %+v", o)
+		}
+	}
 	g.open <- nil
 	if err := <-answer; !errors.Is(err, travel.ErrRefused) || !strings.Contains(err.Error(), "no key is trusted here") {
 		t.Errorf("%v", err)

@@ -129,6 +129,17 @@ func (p *Policy) Keys() []Key {
 	return slices.Clone(p.keys)
 }
 
+// Nobody says why a policy trusts nobody at all; "": it trusts somebody.
+func (p *Policy) Nobody() string {
+	switch {
+	case p != nil && p.why != "":
+		return p.why
+	case p == nil || len(p.keys) == 0 && len(p.known) == 0:
+		return "no key is trusted here"
+	}
+	return ""
+}
+
 // Verdict is what a policy says of an image. Verdicts of several copies of an image can be joined.
 type Verdict struct {
 	known   bool
@@ -139,11 +150,8 @@ type Verdict struct {
 
 // Judge checks an image's signatures.
 func (p *Policy) Judge(img *image.Image) Verdict {
-	switch {
-	case p != nil && p.why != "":
-		return Verdict{why: p.why}
-	case p == nil || len(p.keys) == 0 && len(p.known) == 0:
-		return Verdict{why: "no key is trusted here"}
+	if why := p.Nobody(); why != "" {
+		return Verdict{why: why}
 	}
 	v := Verdict{known: p.known[img.ID()]}
 	var bad []string
