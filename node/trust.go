@@ -102,8 +102,28 @@ func (c *Config) validateNative() error {
 	return err
 }
 
-// onlyOursToWrite refuses a file that others could change: a trust file decides whose native code runs.
-func onlyOursToWrite(f *os.File) error {
+// FileOwner stands for the user that a trust file belongs to, where it is not known as which user a node runs.
+const FileOwner = -1
+
+// ReadTrustFile reads a trust file as a node does that runs as the user uid: it refuses a file that other users may write.
+func ReadTrustFile(path string, uid int) ([]TrustedKey, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if err := othersCannotWrite(f, uid); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	keys, err := ReadTrust(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return keys, nil
+}
+
+// othersCannotWrite refuses a file that users other than uid and root could change: a trust file decides whose native code runs.
+func othersCannotWrite(f *os.File, uid int) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
@@ -111,7 +131,7 @@ func onlyOursToWrite(f *os.File) error {
 	if mode := info.Mode().Perm(); mode&0o022 != 0 {
 		return fmt.Errorf("others may write it (mode %#o); run chmod go-w", mode)
 	}
-	if s, ok := info.Sys().(*syscall.Stat_t); ok && s.Uid != 0 && int(s.Uid) != os.Geteuid() {
+	if s, ok := info.Sys().(*syscall.Stat_t); ok && uid != FileOwner && s.Uid != 0 && int(s.Uid) != uid {
 		return fmt.Errorf("it belongs to user %d; it has to be this user's or root's", s.Uid)
 	}
 	return nil
@@ -121,17 +141,9 @@ func onlyOursToWrite(f *os.File) error {
 func (c *Config) trust() (*trust.Policy, error) {
 	keys := c.Trust
 	if c.TrustFile != "" {
-		f, err := os.Open(c.TrustFile)
+		more, err := ReadTrustFile(c.TrustFile, os.Geteuid())
 		if err != nil {
 			return nil, fmt.Errorf("trust_file: %w", err)
-		}
-		defer f.Close()
-		if err := onlyOursToWrite(f); err != nil {
-			return nil, fmt.Errorf("trust_file: %s: %w", c.TrustFile, err)
-		}
-		more, err := ReadTrust(f)
-		if err != nil {
-			return nil, fmt.Errorf("trust_file: %s: %w", c.TrustFile, err)
 		}
 		keys = append(append([]TrustedKey(nil), keys...), more...)
 	}

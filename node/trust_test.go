@@ -2,6 +2,8 @@ package node
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -42,5 +44,38 @@ func TestTrustFile(t *testing.T) {
 	}
 	if empty, err := ReadTrust(strings.NewReader("")); err != nil || len(empty) != 0 {
 		t.Errorf("an empty file: %v, %v", empty, err)
+	}
+}
+
+// TestTrustFileOfOthers: a node takes a trust file that only its own user or root can write.
+func TestTrustFileOfOthers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trust.yaml")
+	if err := os.WriteFile(path, []byte("- {name: ann, key: "+strings.Repeat("1f", 32)+"}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	owner := os.Geteuid()
+	if owner == 0 { // whose files every node takes
+		owner = 4711
+		if err := os.Chown(path, owner, -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, uid := range []int{owner, FileOwner} {
+		if keys, err := ReadTrustFile(path, uid); err != nil || len(keys) != 1 || keys[0].Name != "ann" {
+			t.Errorf("user %d: %+v, %v", uid, keys, err)
+		}
+	}
+	if _, err := ReadTrustFile(path, owner+1); err == nil || !strings.Contains(err.Error(), "this user's or root's") {
+		t.Errorf("another user's: %v", err)
+	}
+	for _, mode := range []os.FileMode{0o666, 0o664, 0o602} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		for _, uid := range []int{owner, FileOwner} {
+			if _, err := ReadTrustFile(path, uid); err == nil || !strings.Contains(err.Error(), "chmod go-w") {
+				t.Errorf("mode %#o, user %d: %v", mode, uid, err)
+			}
+		}
 	}
 }

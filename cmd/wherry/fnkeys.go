@@ -112,25 +112,19 @@ func publicKey(text string) (ed25519.PublicKey, error) {
 	return private.Public().(ed25519.PublicKey), nil
 }
 
-// readTrustFile reads a trust file; one that is not there yet is empty, if that is allowed.
+// readTrustFile reads a trust file as a node of its owner does; one that is not there yet is empty, if that is allowed.
 func readTrustFile(file string, mayLack bool) ([]node.TrustedKey, error) {
 	if file == "" {
 		return nil, usagef("no trust file: give --file")
 	}
-	f, err := os.Open(file)
-	if errors.Is(err, fs.ErrNotExist) && mayLack {
+	keys, err := node.ReadTrustFile(file, node.FileOwner)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && mayLack:
 		return nil, nil
-	}
-	if errors.Is(err, fs.ErrNotExist) {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("%w: wherry fn keys add makes one, and --file names another", err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	keys, err := node.ReadTrust(f)
-	if err != nil {
-		return nil, usagef("%s: %w", file, err)
+	case err != nil:
+		return nil, usageError{err}
 	}
 	return keys, nil
 }

@@ -75,8 +75,8 @@ func (a *app) fnVerifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify IMAGE",
 		Short: "Say whether an image's native code would be trusted",
-		Long: `Check an image's signatures against a trust file as a node with that file does,
-and say for each form of its code whether it may run, and why not. If code that
+		Long: `Check an image's signatures against a trust file as a node with that file does that
+runs as the file's owner, and say for each form of its code whether it may run, and why not. If code that
 needs a signature may not run, the exit code is 3.`,
 		Example: "  wherry fn verify tally.wfn --file /etc/wherry/trust.yaml",
 		Args:    cobra.ExactArgs(1),

@@ -59,7 +59,8 @@ as between machines. Nothing listens on a network, and nothing is left afterward
 
 FUNCTION is a C source (compiled as fn build does), a wasm module, LLVM bitcode or an
 ELF object for this machine (packed as fn pack does), an image, or the name of a ready
-function. Native code is signed with a key that is made for the test. Where the
+function. Native code is signed with a key that is made for the test, and runs as on a
+node that trusts it (native: worker), unless --form wasm is given. Where the
 manifest says which rows the function reads, --schema can be left out. What the
 function logs, and where it trapped, goes to standard error.`,
 		Example: `  wherry fn test tally.c --data access.csv --header --elements 4 --arg min_status=500
@@ -116,7 +117,7 @@ func (a *app) fnTest(cmd *cobra.Command, function string, f *testFlags) error {
 	if spool, ok := spec.Input.(*dataset.Spool); ok {
 		defer spool.Close()
 	}
-	t := &trial{forms: req.Form, output: func(element, function, text string) { fmt.Fprintf(a.err, "%s: %s says: %s\n", element, function, text) }}
+	t := &trial{native: runsNative(req.Image, req.Form), output: func(element, function, text string) { fmt.Fprintf(a.err, "%s: %s says: %s\n", element, function, text) }}
 	if req.Image, err = t.sign(req.Image); err != nil {
 		return err
 	}
@@ -214,9 +215,15 @@ func (a *app) testLoad(ctx context.Context, cmd *cobra.Command, f *testFlags, im
 	return &spec, nil
 }
 
+// runsNative says whether native code of the image may run: as nodes that trust it do, elements turn to it by themselves, unless wasm is asked for.
+// What cannot run here is then refused for its own reason, not because native code is off.
+func runsNative(img *image.Image, wish forms.Wish) bool {
+	return wish != forms.Wasm && slices.ContainsFunc(img.Entries(), func(e image.Entry) bool { return e.Form != image.Wasm })
+}
+
 // trial is elements that only this process can reach, and a client of them.
 type trial struct {
-	forms  forms.Wish
+	native bool // machine code may run, if it is signed
 	output func(element, function, text string)
 	key    ed25519.PublicKey
 	dir    string
@@ -227,12 +234,9 @@ type trial struct {
 
 func elementName(i int) string { return fmt.Sprintf("e%d", i) }
 
-// native says whether machine code is to run.
-func (t *trial) native() bool { return t.forms == forms.Bitcode || t.forms == forms.ELF }
-
 // sign signs native code with a key that only this trial trusts, and that is forgotten.
 func (t *trial) sign(img *image.Image) (*image.Image, error) {
-	if !t.native() {
+	if !t.native {
 		return img, nil
 	}
 	public, private, err := ed25519.GenerateKey(nil)
@@ -261,7 +265,7 @@ func (t *trial) start(ctx context.Context, elements int) error {
 		members[i] = cluster.Member{Name: elementName(i), Addrs: []string{"shm://" + filepath.Join(t.dir, elementName(i))}}
 	}
 	cfg := node.Config{Tokens: tokens, Peers: members, StopTime: testStopTime, Output: t.output}
-	if t.native() {
+	if t.native {
 		cfg.Native, cfg.Trust = "worker", []node.TrustedKey{{Name: "test", Key: trust.Format(t.key)}}
 	}
 	names := make([]string, elements)
