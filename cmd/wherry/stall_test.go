@@ -143,7 +143,7 @@ func TestMemberStall(t *testing.T) {
 	g.has(c, "c0", "c1")
 	g.votes(c, "m0", "m1", "m2")
 	r := g.create(c, "work", 256<<20)
-	for _, name := range []string{"m0", "m1", "m2", "m0", "m1", "m2"} {
+	for _, name := range []string{"m0", "m1", "m2"} {
 		g.stalls(r, name, 3500*time.Millisecond, g.processes[name])
 	}
 }
