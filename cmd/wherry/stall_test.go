@@ -1,12 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -73,10 +75,10 @@ func (g *managed) stalls(r *pool.Region, what string, d time.Duration, processes
 	time.Sleep(d)
 	g.signal(syscall.SIGCONT, processes)
 	c := g.connect("c0")
-	g.destroys(c, g.create(c, "after", 64<<20).Name()) // managers decide again
-	time.Sleep(2 * time.Second)                        // and those leases that ran out have ended
+	g.destroys(c, g.create(c, "after", 64<<20).Info().Name) // managers decide again
+	time.Sleep(2 * time.Second)                             // and those leases that ran out have ended
 	g.has(c, "c0", "c1")
-	i, err := c.Pool().StatRegion(g.Context(), pool.Manager, r.Name())
+	i, err := c.Pool().StatRegion(g.Context(), pool.Manager, r.Info().Name)
 	if err != nil || len(i.Lost) > 0 || i.Epoch != r.Info().Epoch {
 		g.Fatalf("%s stood still for %v, no component did: %+v, %v", what, d, i, err)
 	}
@@ -92,7 +94,7 @@ func (g *managed) loses(r *pool.Region, processes ...*exec.Cmd) {
 	g.signal(syscall.SIGCONT, processes)
 	c := g.connect("c0")
 	g.until("the loss is named", func() error {
-		i, err := c.Pool().StatRegion(g.Context(), pool.Manager, r.Name())
+		i, err := c.Pool().StatRegion(g.Context(), pool.Manager, r.Info().Name)
 		if err == nil && !slices.Equal(i.Lost, []string{"c1"}) {
 			err = fmt.Errorf("%+v", i)
 		}
@@ -115,6 +117,17 @@ func TestEtcdStall(t *testing.T) {
 		g.stalls(r, "etcd", d, cmd)
 	}
 	g.loses(r, cmd)
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"stat", "work"}, {"rm", "work"}, {"ls", "--json"}} {
+		args = append([]string{"pool"}, append(args, "--peers", "c0="+g.addr["c0"], "--token-file", g.tokens, "--token", "me", "--timeout", "60s")...)
+		out, err := self(t.Context(), "", args...).CombinedOutput()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != exitLost || !strings.Contains(string(out), addr) {
+			t.Errorf("%v without etcd (%v), not naming %s:\n%s", args[:2], err, addr, out)
+		}
+	}
 }
 
 // TestManagerStall: and neither is a manager, with the etcd member in it, that does.
