@@ -14,17 +14,29 @@ import (
 // Pool makes and finds regions of remote memory at the nodes that lend some.
 func (c *Client) Pool() *pool.Pool { return pool.New(c.asker()) }
 
-// Regions lists the regions that the client may see at all nodes that answer and at managers, by name and node. It fails if none does.
+// Regions lists the regions that the client may see at all nodes that answer and at managers, by name and node. It fails if no node answers, or if there
+// are managers and none of them does.
 func (c *Client) Regions(ctx context.Context) ([]pool.Info, error) {
-	replies, err := gather[pool.ListReply](ctx, c, pool.CallList, pool.Nothing{})
-	if err != nil {
+	list, away, err := c.regions(ctx)
+	if err = cmp.Or(err, away); err != nil {
 		return nil, err
 	}
-	out := []pool.Info{}
+	return list, nil
+}
+
+// regions is Regions where those of nodes are of use by themselves; away says why managers do not list theirs.
+func (c *Client) regions(ctx context.Context) (out []pool.Info, away, err error) {
+	replies, err := gather[pool.ListReply](ctx, c, pool.CallList, pool.Nothing{})
+	if err != nil {
+		return nil, nil, err
+	}
+	out = []pool.Info{}
 	if c.Managed(ctx) {
-		if out, err = c.Pool().ListRegions(ctx, pool.Manager); err != nil {
-			c.log.Warn("managers do not list their regions", "err", err)
+		managed, err := c.Pool().ListRegions(ctx, pool.Manager)
+		if err != nil {
+			away = fmt.Errorf("client: managers do not list their regions: %w", err)
 		}
+		out = append(out, managed...)
 	}
 	for _, r := range replies {
 		out = append(out, r.Regions...)
@@ -32,12 +44,12 @@ func (c *Client) Regions(ctx context.Context) ([]pool.Info, error) {
 	slices.SortFunc(out, func(a, b pool.Info) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Component, b.Component), cmp.Compare(a.Region, b.Region))
 	})
-	return out, nil
+	return out, away, nil
 }
 
 // FindRegion is the node that has a region of this name; pool.Manager, if managers placed it. It fails if no node that answers has one, or if several have.
 func (c *Client) FindRegion(ctx context.Context, name string) (node string, err error) {
-	list, err := c.Regions(ctx)
+	list, away, err := c.regions(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -48,6 +60,9 @@ func (c *Client) FindRegion(ctx context.Context, name string) (node string, err 
 		}
 	}
 	if len(at) == 0 {
+		if away != nil {
+			return "", away // they may have it
+		}
 		return "", fmt.Errorf("client: %w: %q, at no node that answers", pool.ErrNoRegion, name)
 	}
 	return only(at, "have regions", name)

@@ -31,6 +31,7 @@ type managed struct {
 	tokens    string
 	peers     string // all that may ever be
 	etcd      string
+	outside   string // the address of an etcd server that the managers use instead; "": they have members of their own
 	managers  string
 	begins    string // the manager that begins their cluster at its first start
 	addr      map[string]string
@@ -79,7 +80,9 @@ func newManaged(t *testing.T, hosts []string, names ...string) *managed {
 func (g *managed) start(name string) {
 	g.Helper()
 	args := []string{"node", "--name", name, "--listen", g.addr[name], "--peers", g.peers, "--managers", g.managers, "--token-file", g.tokens, "--token", "node", "--insecure"}
-	if name[0] == 'm' {
+	if name[0] == 'm' && g.outside != "" {
+		args = append(args, "--etcd", g.outside)
+	} else if name[0] == 'm' {
 		args = append(args, "--manager", filepath.Join(g.dir, name))
 		if g.etcd != "" {
 			args = append(args, "--manager-peers", g.etcd)

@@ -90,7 +90,7 @@ func (a *app) poolListCommand(on *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(list, func(w io.Writer) {
+			return a.print(append([]pool.Info{}, list...), func(w io.Writer) { // none are [], not null
 				for _, r := range list {
 					fmt.Fprintf(w, "%-20s %10v  %-12s %s  %s%s\n", regionName(&r), node.Bytes(r.Size), cmp.Or(r.Component, "(managed)"), r.Rights, r.Owner, leasedText(&r))
 				}

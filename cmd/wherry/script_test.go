@@ -19,6 +19,10 @@ func TestMain(m *testing.M) {
 	if os.Getenv("WHERRY_TEST_RUN") != "" || len(os.Args) == 2 && os.Args[1] == compileWasm {
 		os.Exit(run(os.Args[1:]))
 	}
+	if addr := os.Getenv(etcdEnv); addr != "" {
+		fmt.Fprintln(os.Stderr, serveEtcd(addr, os.Args[1]))
+		os.Exit(1)
+	}
 	if filepath.Base(os.Args[0]) != "wherry" { // which is what scripts run
 		if err := plain(); err != nil {
 			fmt.Fprintln(os.Stderr, err)

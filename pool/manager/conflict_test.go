@@ -61,6 +61,15 @@ func (b *bench) commit(t cluster.Txn) {
 	}
 }
 
+// leaves removes a component's entry, and lets it have its time to come back.
+func (b *bench) leaves(name string) {
+	b.commit(cluster.Txn{Remove: []string{keyComponent + name}})
+	b.turn()
+	for range 1 + graceTime/(100*time.Millisecond) {
+		b.tick()
+	}
+}
+
 func (b *bench) tick() {
 	b.now += 100 * time.Millisecond
 	b.core.Tick(b.now)
@@ -155,8 +164,7 @@ func TestConflictOfRegion(t *testing.T) {
 		t.Fatalf("%+v", table)
 	}
 	b.hold = func(e any) bool { _, ok := e.(Commit); return ok }
-	b.commit(cluster.Txn{Remove: []string{keyComponent + "c0"}})
-	b.turn()
+	b.leaves("c0")
 	if len(b.held) != 1 {
 		t.Fatalf("the loss is to be committed: %+v", b.held)
 	}
@@ -173,6 +181,30 @@ func TestConflictOfRegion(t *testing.T) {
 	b.want(3)
 }
 
+// TestBackInTime: a component that has registered again is not called lost by a manager that has not heard of it, nor is what it holds.
+func TestBackInTime(t *testing.T) {
+	b := newBench(t, "c0", "c1")
+	b.ask(1, pool.CreateRequest{Name: "x", Size: 128 << 20})
+	epoch := b.want(1).(*pool.Table).Epoch
+	b.hold = func(e any) bool { _, ok := e.(Commit); return ok }
+	b.leaves("c0")
+	if len(b.held) != 1 {
+		t.Fatalf("the loss is to be committed: %+v", b.held)
+	}
+	b.blind = true
+	b.enter("c0", "sim://c0")
+	b.hold = nil
+	b.carryOut(b.held[0])
+	b.blind = false
+	for range 10 {
+		b.tick()
+	}
+	b.ask(2, pool.LookupRequest{NameRequest: pool.NameRequest{Name: "x"}})
+	if table := b.want(2).(*pool.Table); table.Epoch != epoch || len(table.Members) != 2 {
+		t.Errorf("%+v", table)
+	}
+}
+
 // TestLossIsKnown: once one manager has named a loss, no other one answers as if there were none, however late it hears of the store's changes.
 func TestLossIsKnown(t *testing.T) {
 	b := newBench(t, "c0", "c1")
@@ -181,8 +213,7 @@ func TestLossIsKnown(t *testing.T) {
 	other := &bench{t: t, store: b.store}
 	other.start("n")
 	b.blind = true
-	other.commit(cluster.Txn{Remove: []string{keyComponent + "c0"}})
-	other.turn()
+	other.leaves("c0")
 	stat := StatRequest{pool.NameRequest{Name: "x"}}
 	other.ask(1, stat)
 	if i := other.want(1).(*pool.Info); !slices.Equal(i.Lost, []string{"c0"}) {

@@ -16,8 +16,11 @@ const (
 	retryTime = 500 * time.Millisecond
 	// heldTime is how often a component is asked what it holds, besides when it comes: what no region has any more is freed then.
 	heldTime = time.Minute
-	// calmTime is how long after the store was away, or this manager began, components have to be heard of before they count as lost.
+	// calmTime is how long after the store was away or stood still, or this manager did or began, no component counts as lost: each has this long to
+	// register again.
 	calmTime = LeaseTime + 2*time.Second
+	// graceTime is how long a component counts as there after its entry has gone: one that is alive registers again within RenewTime.
+	graceTime = RenewTime * 5 / 4
 	// jobTime bounds a request whose asker set no deadline.
 	jobTime = 20 * time.Second
 )
@@ -89,7 +92,9 @@ type Core struct {
 	}
 	self    struct{ lease cluster.Lease } // this manager's own entry
 	renewAt time.Duration
-	busy    bool // a renewal of the own entry is under way
+	busy    bool          // a renewal of the own entry is under way,
+	asked   time.Duration // since then
+	ran     time.Duration // when the Core was told of anything last
 	retryAt time.Duration
 	syncing bool // a Sync is under way,
 	synced  []*job
@@ -99,8 +104,9 @@ type Core struct {
 	foundLoad uint64                   // of this number; 0: there are none
 	later     []foundHeld              // answers that came since that load began
 
-	calm     time.Duration     // until then no component counts as lost: none could be heard of for a while
-	leasedTo map[uint16]uint64 // regions that go with a connection
+	calm     time.Duration            // until then no component counts as lost: none could be heard of for a while
+	missing  map[string]time.Duration // keys of components and managers that have gone from the store, and until when these count as there
+	leasedTo map[uint16]uint64        // regions that go with a connection
 }
 
 // outcome is how an effect ended.
@@ -115,7 +121,7 @@ type outcome struct {
 func New(cfg Config) *Core {
 	c := &Core{cfg: cfg, instance: fmt.Sprintf("%s-%v", cfg.Name, cfg.Incarnation), view: newView(), waits: map[uint64]func(time.Duration, outcome){},
 		jobs: map[uint64]*job{}, by: map[string]int{}, works: map[uint16]*work{}, held: map[string]time.Duration{},
-		leasedTo: map[uint16]uint64{}, sightless: -RenewTime}
+		missing: map[string]time.Duration{}, leasedTo: map[uint16]uint64{}, sightless: -RenewTime}
 	c.load()
 	return c
 }
@@ -182,16 +188,17 @@ func (c *Core) Loaded(now time.Duration, id uint64, list []cluster.Pair, rev clu
 		return
 	}
 	if !c.loaded && now-c.sightless >= RenewTime {
-		c.calm = now + calmTime
+		c.keepCalm(now)
 	}
 	c.loaded, c.retryAt = true, 0
 	if rev >= c.at { // else changes were told of that are newer
-		changes := c.view.members
+		was := c.view
 		c.view, c.at = newView(), rev
-		c.view.members = changes + 1 // the list may be another one
+		c.view.members = was.members + 1 // the list may be another one
 		for _, p := range list {
 			c.view.apply(p)
 		}
+		c.view.lacks(&was)
 	}
 	if id == c.foundLoad {
 		c.checkHeld()
@@ -260,8 +267,41 @@ func (c *Core) sync() {
 	}
 }
 
+// keepCalm lets no component count as lost for a while.
+func (c *Core) keepCalm(now time.Duration) { c.calm = max(c.calm, now+calmTime) }
+
+// look notices that this manager or the store stood still: leases ran out meanwhile, whether those who hold them are alive or not. It also notices which
+// entries have gone. Nothing is decided before it.
+func (c *Core) look(now time.Duration) {
+	if now-c.ran > RenewTime || c.busy && now-c.asked > RenewTime {
+		c.keepCalm(now)
+	}
+	c.ran = now
+	for _, key := range c.view.left {
+		if c.missing[key] = now + graceTime; key == keyManager+c.instance {
+			c.keepCalm(now) // this manager is alive, so others may be
+		}
+	}
+	c.view.left = nil
+}
+
+// endCalm has regions looked at once what they lack may count as lost.
+func (c *Core) endCalm(now time.Duration) {
+	if c.calm != 0 && now >= c.calm {
+		c.calm = 0
+		c.view.allDirty()
+	}
+	for key, until := range c.missing {
+		if now >= until {
+			delete(c.missing, key)
+			c.view.allDirty()
+		}
+	}
+}
+
 // Tick says how late it is.
 func (c *Core) Tick(now time.Duration) {
+	c.look(now)
 	if c.retryAt != 0 && now >= c.retryAt {
 		c.retryAt = 0
 		c.load()
@@ -278,10 +318,7 @@ func (c *Core) Tick(now time.Duration) {
 			c.finish(j, nil, fmt.Errorf("%w: %w", ErrTime, c.why(j)))
 		}
 	}
-	if c.calm != 0 && now >= c.calm {
-		c.calm = 0
-		c.view.allDirty()
-	}
+	c.endCalm(now)
 	c.askHeld(now)
 	c.step(now)
 }
@@ -301,7 +338,7 @@ func (c *Core) why(j *job) error {
 
 // step does what can be done now.
 func (c *Core) step(now time.Duration) {
-	if !c.loaded {
+	if c.look(now); !c.loaded {
 		return
 	}
 	c.drive(now)
@@ -383,11 +420,16 @@ func put(r *record) cluster.Pair {
 
 // renewSelf keeps this manager's own entry.
 func (c *Core) renewSelf(now time.Duration) {
-	c.busy, c.renewAt = true, now+RenewTime
+	c.busy, c.asked, c.renewAt = true, now, now+RenewTime
+	// ended judges the store by a call: where this one fails or takes long, so do those that renew leases of components.
+	ended := func(now time.Duration, err error) {
+		if c.busy = false; err != nil || now-c.asked > RenewTime {
+			c.keepCalm(now)
+		}
+	}
 	if l := c.self.lease; l != 0 {
 		c.do(Renew{c.wait(func(now time.Duration, out outcome) {
-			c.busy = false
-			if errors.Is(out.err, cluster.ErrLease) {
+			if ended(now, out.err); errors.Is(out.err, cluster.ErrLease) {
 				c.self.lease, c.renewAt = 0, now
 			}
 		}), l})
@@ -395,7 +437,7 @@ func (c *Core) renewSelf(now time.Duration) {
 	}
 	c.do(Lease{c.wait(func(now time.Duration, out outcome) {
 		if out.err != nil {
-			c.busy = false
+			ended(now, out.err)
 			return
 		}
 		text, err := json.Marshal(managerEntry{c.cfg.Member, c.instance})
@@ -403,7 +445,7 @@ func (c *Core) renewSelf(now time.Duration) {
 			panic(err) // text
 		}
 		c.do(Commit{c.wait(func(now time.Duration, o outcome) {
-			if c.busy = false; o.err == nil {
+			if ended(now, o.err); o.err == nil {
 				c.self.lease = out.lease
 			}
 		}), cluster.Txn{Put: []cluster.Pair{{Key: keyManager + c.instance, Value: text, Lease: out.lease}}}})

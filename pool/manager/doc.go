@@ -14,9 +14,10 @@
 //
 // # Leases and epochs
 //
-// A component keeps its entry alive by telling any manager of itself, within LeaseTime. When its lease ends, its extents are lost: the region's
-// table says so, and its epoch rises, so that a component refuses clients that come with the old table. A component that was silent and comes back is
-// told to free what is not its any more.
+// A component keeps its entry alive by telling any manager of itself, within LeaseTime. When its lease has ended and it does not come back within a grace,
+// its extents are lost: the region's table says so, and its epoch rises, so that a component refuses clients that come with the old table. A component that
+// was silent and comes back is told to free what is not its any more. A lease that ended because the store or the manager stood still says nothing of its
+// component: a manager that sees either by its own renewals and clock calls none lost for a while.
 //
 // # Errors
 //

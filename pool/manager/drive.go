@@ -15,7 +15,8 @@ type work struct {
 	rev        cluster.Revision
 	told       map[int]*telling // by place
 	committing bool
-	last       error // why it is not further
+	again      time.Duration // when a loss is committed again that another transaction overtook
+	last       error         // why it is not further
 }
 
 // telling is how far a place is told.
@@ -47,17 +48,22 @@ func (c *Core) drive(now time.Duration) {
 	}
 }
 
-// lostPlace reports whether a component of a region is gone that its record does not call lost.
-func (c *Core) lostPlace(r *regionView) bool {
-	return c.calm == 0 && slices.ContainsFunc(r.Places, func(p place) bool { return !p.Lost && !c.view.alive(p) })
+// gone reports whether a place's component counts as lost, and the region's record does not say so.
+func (c *Core) gone(p place) bool {
+	if p.Lost || c.view.alive(p) || c.calm != 0 {
+		return false
+	}
+	return c.view.components[p.Name] != nil || c.missing[keyComponent+p.Name] == 0 // another life: that one has ended
 }
+
+func (c *Core) lostPlace(r *regionView) bool { return slices.ContainsFunc(r.Places, c.gone) }
 
 // orphaned reports whether what a leased region goes with is gone.
 func (c *Core) orphaned(r *regionView) bool {
 	if r.Leased == c.instance {
 		return c.leasedTo[r.Region] == 0 && c.jobs[r.Job] == nil
 	}
-	return r.Leased != "" && c.calm == 0 && c.view.managers[r.Leased] == ""
+	return r.Leased != "" && c.calm == 0 && c.view.managers[r.Leased] == "" && c.missing[keyManager+r.Leased] == 0
 }
 
 func (c *Core) driveOne(now time.Duration, r *regionView, w *work) {
@@ -66,7 +72,7 @@ func (c *Core) driveOne(now time.Duration, r *regionView, w *work) {
 	case r.State == ready && c.orphaned(r):
 		c.change(r, w, func(n *record) { n.State, n.Name = ending, "" })
 	case r.State == ready:
-		c.change(r, w, c.lose, cluster.Pair{Key: keyLost, Value: []byte(c.instance)})
+		c.lose(now, r, w)
 	case !mine && c.view.managers[r.By] != "":
 		// another manager is at it
 	case !mine && r.State == making:
@@ -76,28 +82,45 @@ func (c *Core) driveOne(now time.Duration, r *regionView, w *work) {
 	case r.State == making && (c.lostPlace(r) || c.jobs[r.Job] == nil):
 		c.change(r, w, func(n *record) { n.State, n.Name = ending, "" })
 	case r.State == moving && c.lostPlace(r):
-		c.change(r, w, c.lose, cluster.Pair{Key: keyLost, Value: []byte(c.instance)})
+		c.lose(now, r, w)
 	case c.tellAll(now, r, w):
 		c.settle(r, w)
 	}
 }
 
-// lose marks the components that are gone. The epoch rises, and those that are left are told.
-func (c *Core) lose(n *record) {
-	for i, p := range n.Places {
-		n.Places[i].Lost = !c.view.alive(p)
+// lose commits that components are gone: if none of them has registered since. The epoch rises, and those that are left are told.
+func (c *Core) lose(now time.Duration, r *regionView, w *work) {
+	if now < w.again {
+		return
 	}
-	n.State = moving
-	n.Epoch++
+	n := r.clone()
+	n.By, n.Job, n.State, n.Epoch = c.instance, 0, moving, n.Epoch+1
+	t := cluster.Txn{If: map[string]cluster.Revision{regionKey(r.Region): r.rev}}
+	for i, p := range n.Places {
+		if !c.gone(p) || len(t.If) == cluster.MaxTxn {
+			continue // those above the limit are next
+		}
+		n.Places[i].Lost = true
+		t.If[keyComponent+p.Name] = 0
+		if other := c.view.components[p.Name]; other != nil {
+			t.If[keyComponent+p.Name] = other.rev
+		}
+	}
+	t.Put = []cluster.Pair{{Key: keyLost, Value: []byte(c.instance)}, put(n)}
+	w.committing = true
+	c.commit(t, func(now time.Duration, _ cluster.Revision, err error) {
+		w.committing, w.last = false, err // the watch brings what was first: the region's record, or a component's entry
+		w.again = now + retryTime
+	})
 }
 
-// change commits another record of a region, and what is put besides; this manager then goes on with it.
-func (c *Core) change(r *regionView, w *work, how func(n *record), besides ...cluster.Pair) {
+// change commits another record of a region; this manager then goes on with it.
+func (c *Core) change(r *regionView, w *work, how func(n *record)) {
 	n := r.clone()
 	n.By, n.Job = c.instance, 0
 	how(n)
 	w.committing = true
-	c.commit(cluster.Txn{If: map[string]cluster.Revision{regionKey(r.Region): r.rev}, Put: append(besides, put(n))},
+	c.commit(cluster.Txn{If: map[string]cluster.Revision{regionKey(r.Region): r.rev}, Put: []cluster.Pair{put(n)}},
 		func(_ time.Duration, _ cluster.Revision, err error) { w.ended(err) })
 }
 
@@ -145,7 +168,7 @@ func (c *Core) free(r *regionView, w *work, how func(t *cluster.Txn)) {
 func (c *Core) tellAll(now time.Duration, r *regionView, w *work) bool {
 	all := true
 	for i, p := range r.Places {
-		if p.Lost || !c.view.alive(p) && c.calm == 0 {
+		if p.Lost || c.gone(p) {
 			continue // what it still has is found when it comes back
 		}
 		t := w.told[i]

@@ -24,8 +24,9 @@ type world struct {
 	*sim.World
 	t     seeds.Fail
 	store *cluster.Memory
-	loose bool    // the store forgets conditions: the checks must notice
-	lossy float64 // of calls to the store and to components: lost before or after they happened
+	still time.Duration // the store stands still until then: no lease ends, and no call has an outcome
+	loose bool          // the store forgets conditions: the checks must notice
+	lossy float64       // of calls to the store and to components: lost before or after they happened
 
 	managers   []*simManager
 	components []*simComponent
@@ -44,7 +45,8 @@ type simManager struct {
 	lives int
 	core  *manager.Core
 	after cluster.Revision
-	ready bool // loaded once in this life
+	ready bool          // loaded once in this life
+	still time.Duration // it stands still until then: whatever it is to be told waits
 }
 
 type simComponent struct {
@@ -88,6 +90,9 @@ func (m *simManager) boot() {
 }
 
 func (m *simManager) tick(life int) {
+	if m.life == life && m.w.waits(m.still, func() { m.tick(life) }) {
+		return
+	}
 	if m.life == life {
 		m.core.Tick(m.w.now())
 		m.carryOut()
@@ -97,7 +102,7 @@ func (m *simManager) tick(life int) {
 
 // watch tells of changes a while after they were made.
 func (m *simManager) watch(life int) {
-	if m.life != life {
+	if m.life != life || m.w.waits(max(m.still, m.w.still), func() { m.watch(life) }) {
 		return
 	}
 	if m.ready {
@@ -120,13 +125,29 @@ func (m *simManager) watch(life int) {
 // then brings an outcome to the life that it is for.
 func (m *simManager) then(do func()) {
 	life := m.life
-	m.w.later(func() {
-		if m.life == life {
-			do()
-			m.carryOut()
-		}
-	})
+	m.w.later(func() { m.told(life, do) })
 }
+
+// told brings it, or has it wait until the manager goes on.
+func (m *simManager) told(life int, do func()) {
+	if m.life != life || m.w.waits(m.still, func() { m.told(life, do) }) {
+		return
+	}
+	do()
+	m.carryOut()
+}
+
+// waits has something done once a time has come that has not yet, in any order with what else waits for that time.
+func (w *world) waits(until time.Duration, do func()) bool {
+	if until <= w.now() {
+		return false
+	}
+	w.After(until-w.now()+w.Between(0, 20*time.Millisecond), do)
+	return true
+}
+
+// stall has the store or a manager stand still.
+func (w *world) stall(still *time.Duration, d time.Duration) { *still = max(*still, w.now()+d) }
 
 // lost says that no answer comes, or none to a call that was not made either.
 func (w *world) lost() (call, answer bool) {
@@ -137,16 +158,39 @@ func (w *world) lost() (call, answer bool) {
 }
 
 func (m *simManager) carryOut() {
-	w := m.w
+	w, life := m.w, m.life
 	for _, e := range m.core.Effects() {
-		w.later(func() { m.effect(e) })
+		w.later(func() { m.try(life, e) })
 	}
 }
 
-func (m *simManager) effect(e any) {
+// storeTime is how long a manager waits for the store.
+const storeTime = 5 * time.Second
+
+// try carries an effect out, once the store does: or has it fail.
+func (m *simManager) try(life int, e any) {
+	w := m.w
+	_, tell := e.(manager.Tell)
+	_, reply := e.(manager.Reply)
+	switch left := w.still - w.now(); {
+	case tell || reply || left <= 0:
+		m.effect(e, false)
+	case left < storeTime:
+		w.waits(w.still, func() { m.try(life, e) })
+	default:
+		w.After(storeTime, func() {
+			if m.life == life {
+				m.effect(e, true)
+			}
+		})
+	}
+}
+
+func (m *simManager) effect(e any, away bool) {
 	w, ctx := m.w, context.Background()
 	noCall, noAnswer := w.lost()
-	away := func(err error) error {
+	noCall, noAnswer = noCall || away, noAnswer || away
+	outcome := func(err error) error {
 		if noAnswer {
 			return cluster.ErrAway
 		}
@@ -165,24 +209,27 @@ func (m *simManager) effect(e any) {
 				w.checkStore()
 			}
 		}
-		m.then(func() { m.core.Committed(w.now(), e.ID, rev, away(err)) })
+		m.then(func() { m.core.Committed(w.now(), e.ID, rev, outcome(err)) })
 	case manager.Lease:
 		l, err := w.store.Lease(ctx, manager.LeaseTime)
-		m.then(func() { m.core.Leased(w.now(), e.ID, l, away(err)) })
+		m.then(func() { m.core.Leased(w.now(), e.ID, l, outcome(err)) })
 	case manager.Renew:
-		err := w.store.Renew(ctx, e.Lease)
-		m.then(func() { m.core.Renewed(w.now(), e.ID, away(err)) })
+		var err error
+		if !away {
+			err = w.store.Renew(ctx, e.Lease)
+		}
+		m.then(func() { m.core.Renewed(w.now(), e.ID, outcome(err)) })
 	case manager.Load:
 		list, rev, err := w.store.Get(ctx, e.Prefix)
 		m.then(func() {
-			if err = away(err); err == nil {
+			if err = outcome(err); err == nil {
 				m.after, m.ready = max(m.after, rev), true
 			}
 			m.core.Loaded(w.now(), e.ID, list, rev, err)
 		})
 	case manager.Sync:
 		list, _, err := w.store.Get(ctx, e.Prefix)
-		m.then(func() { m.core.Synced(w.now(), list, away(err)) })
+		m.then(func() { m.core.Synced(w.now(), list, outcome(err)) })
 	case manager.Tell:
 		c := w.component(e.Component)
 		var reply any
@@ -286,7 +333,14 @@ func (c *simComponent) register(life int) {
 		return
 	}
 	w.After(manager.RenewTime+w.Between(0, 50*time.Millisecond), func() { c.register(life) })
-	m := w.managers[w.Rand.IntN(len(w.managers))]
+	c.registerWith(w.managers[w.Rand.IntN(len(w.managers))], life)
+}
+
+func (c *simComponent) registerWith(m *simManager, life int) {
+	w := c.w
+	if m.life != 0 && w.waits(m.still, func() { c.registerWith(m, life) }) {
+		return // the manager finds it when it goes on
+	}
 	if c.cut || m.life == 0 || w.chance(w.lossy) {
 		return
 	}

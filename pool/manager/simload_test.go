@@ -48,7 +48,9 @@ func newWorld(seed uint64, fail seeds.Fail, components, managers int) *world {
 		replies: map[uint64]func(any, error){}}
 	var clock func()
 	clock = func() {
-		w.store.Tick(w.now())
+		if w.still <= w.now() {
+			w.store.Tick(w.now())
+		}
 		w.After(100*time.Millisecond, clock)
 	}
 	clock()
@@ -66,7 +68,7 @@ func newWorld(seed uint64, fail seeds.Fail, components, managers int) *world {
 // ask has a manager that is up asked for something.
 func (w *world) ask(body any, then func(answer any, err error)) {
 	m := w.managers[w.Rand.IntN(len(w.managers))]
-	if m.life == 0 {
+	if m.life == 0 || m.still > w.now() {
 		then(nil, cluster.ErrAway)
 		return
 	}
@@ -78,7 +80,7 @@ func (w *world) ask(body any, then func(answer any, err error)) {
 	w.After(6*time.Second, func() { // a manager that is down answers nothing
 		if then := w.replies[ticket]; then != nil {
 			delete(w.replies, ticket)
-			if m.life == life {
+			if m.life == life && m.still < w.now()-6*time.Second { // it did not stand still meanwhile
 				w.fail("%s did not answer %T", m.name, body)
 			}
 			then(nil, cluster.ErrAway)
@@ -165,7 +167,7 @@ func (w *world) faults(d time.Duration) {
 	for at := time.Second; at < d; at += w.Between(100*time.Millisecond, 2*time.Second) {
 		w.After(at, func() {
 			c, m := w.components[w.Rand.IntN(len(w.components))], w.managers[w.Rand.IntN(len(w.managers))]
-			switch w.Rand.IntN(6) {
+			switch w.Rand.IntN(8) {
 			case 0, 1:
 				c.up = false
 				w.After(w.Between(0, 10*time.Second), func() {
@@ -186,6 +188,10 @@ func (w *world) faults(d time.Duration) {
 			case 5:
 				w.lossy = 0.05 + 0.4*w.Rand.Float64()
 				w.After(2*time.Second, func() { w.lossy = 0.05 })
+			case 6:
+				w.stall(&w.still, w.Between(0, 8*time.Second))
+			case 7:
+				w.stall(&m.still, w.Between(0, 8*time.Second))
 			}
 		})
 	}
@@ -286,7 +292,55 @@ func TestSimBites(t *testing.T) {
 	slices.Sort(found)
 }
 
-// TestLost: a component that is killed is named within the time of its lease and two seconds, and the region's epoch moves.
+// TestStall: the store stands still for a while, or managers do, or both, and no component does. Nothing is lost, and what is done then is done. A component
+// that is killed meanwhile is lost all the same.
+func TestStall(t *testing.T) {
+	n := 60
+	if testing.Short() {
+		n = 6
+	}
+	trials.Each(t, n, func(seed uint64, fail seeds.Fail) {
+		w := newWorld(seed, fail, 6, 1+int(seed%3))
+		w.Run(10 * time.Second)
+		var t1, t2 *pool.Table
+		w.ask(pool.CreateRequest{Name: "a", Size: 512 * mib}, func(a any, err error) { t1, _ = a.(*pool.Table) })
+		w.Run(time.Second)
+		if t1 == nil {
+			fail("nothing was made")
+			return
+		}
+		lookup := func() {
+			t2 = nil
+			w.ask(pool.LookupRequest{NameRequest: pool.NameRequest{Name: "a"}}, func(a any, err error) { t2, _ = a.(*pool.Table) })
+			w.Run(6 * time.Second)
+		}
+		for range 4 {
+			d := w.Between(0, 16*time.Second)
+			if seed%4 != 0 {
+				w.stall(&w.still, d)
+			}
+			if seed%4 != 1 {
+				for _, m := range w.managers { // all: a component whose managers stand still, and others do not, is cut off
+					w.stall(&m.still, w.Between(d/2, d))
+				}
+			}
+			w.Run(d + w.Between(0, 10*time.Second))
+			if lookup(); t2 == nil || t2.Epoch != t1.Epoch || slices.ContainsFunc(t2.Parts, func(e pool.Extent) bool { return e.Lost }) {
+				fail("%v after they stood still for %v: %+v, not %+v", w.World, d, t2, t1)
+				return
+			}
+		}
+		w.stall(&w.still, 4*time.Second)
+		c := w.component(t1.Parts[0].Component)
+		c.up = false
+		w.Run(30 * time.Second)
+		if lookup(); t2 == nil || t2.Epoch == t1.Epoch || t2.Parts[0].Component != c.name || !t2.Parts[0].Lost {
+			fail("%s is killed: %+v", c.name, t2)
+		}
+	})
+}
+
+// TestLost: a component that is killed is named within the time of its lease and two seconds, its grace in them, and the region's epoch moves.
 func TestLost(t *testing.T) {
 	trials.Each(t, 5, func(seed uint64, fail seeds.Fail) {
 		w := newWorld(seed, fail, 4, 2)

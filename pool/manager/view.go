@@ -141,6 +141,7 @@ type view struct {
 	lost       cluster.Revision
 	members    uint64                      // changes of the list of components and their addresses that were heard of
 	removed    map[string]cluster.Revision // keys that this manager removed before the store's watch told of it
+	left       []string                    // keys of components and managers that have gone and were not looked at yet
 	bad        []error                     // entries that make no sense
 	dirty      map[uint16]bool             // regions to be looked at
 }
@@ -154,6 +155,21 @@ func newView() view {
 func (v *view) allDirty() {
 	for id := range v.regions {
 		v.dirty[id] = true
+	}
+}
+
+// lacks notices what was in an earlier view and has gone.
+func (v *view) lacks(was *view) {
+	v.left = was.left
+	for name := range was.components {
+		if v.components[name] == nil {
+			v.left = append(v.left, keyComponent+name)
+		}
+	}
+	for name := range was.managers {
+		if _, there := v.managers[name]; !there {
+			v.left = append(v.left, keyManager+name)
+		}
 	}
 }
 
@@ -187,6 +203,7 @@ func (v *view) apply(p cluster.Pair) {
 	case "manager":
 		delete(v.managers, name)
 		if p.Removed {
+			v.left = append(v.left, p.Key)
 			v.allDirty()
 		} else {
 			var m managerEntry
@@ -222,6 +239,7 @@ func (v *view) component(name string, p cluster.Pair) error {
 		if old != nil {
 			v.members++
 			v.allDirty()
+			v.left = append(v.left, p.Key)
 		}
 		delete(v.components, name)
 		return nil
