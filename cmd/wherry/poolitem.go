@@ -146,17 +146,21 @@ func (a *app) poolRestoreCommand(on *string) *cobra.Command {
 	return &cobra.Command{
 		Use: "restore NAME FILE", Short: "Put a backup's bytes into a region or an item",
 		Long: `Put what wherry pool backup wrote to the beginning of a region, or of an item as
-REGION:ITEM, which must be large enough.`,
+REGION:ITEM, which must be large enough; - is standard input.`,
 		Example: "  wherry pool restore work work.backup",
 		Args:    cobra.ExactArgs(2), ValidArgsFunction: a.completing(completeRegions, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f, err := os.Open(args[1])
-			if err != nil {
-				return err
+			from := a.in
+			if args[1] != "-" {
+				f, err := os.Open(args[1])
+				if err != nil {
+					return err
+				}
+				defer f.Close()
+				from = f
 			}
-			defer f.Close()
 			return a.poolFile(cmd, *on, args[0], func(ctx context.Context, m poolBytes, progress func(uint64)) error {
-				return m.Restore(ctx, f, progress)
+				return m.Restore(ctx, from, progress)
 			})
 		},
 	}
@@ -218,6 +222,9 @@ or certificate's name.`,
 			size, err := node.ParseBytes(args[2])
 			if err != nil {
 				return usageError{err}
+			}
+			if s.Components < 1 {
+				return usagef("--nodes %d: an item lies at 1 node at least", s.Components)
 			}
 			s.Name, s.Size = args[1], uint64(size)
 			return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {

@@ -392,16 +392,6 @@ EXPORT int msync(void *p, u64 n, int flags)
     return (int)fails(r);
 }
 
-/* O_DIRECT and io_uring let the kernel write to a page after the cache took it away: the bytes would be lost. */
-static int direct(int flags)
-{
-    if (window_on && flags & O_DIRECT) {
-        count(&counters->direct, 1);
-        flags &= ~O_DIRECT;
-    }
-    return flags;
-}
-
 #define OPEN(name, head, args)                                                                                                                           \
     EXPORT int name head                                                                                                                                 \
     {                                                                                                                                                    \
@@ -412,7 +402,7 @@ static int direct(int flags)
             mode = va_arg(v, u32);                                                                                                                       \
             va_end(v);                                                                                                                                   \
         }                                                                                                                                                \
-        flags = direct(flags);                                                                                                                           \
+        flags = direct_open(flags);                                                                                                                      \
         i64 shared = share_open(path, flags);                                                                                                            \
         if (shared != -ENOENT)                                                                                                                           \
             return (int)fails(shared);                                                                                                                   \
@@ -421,6 +411,8 @@ static int direct(int flags)
     }
 OPEN(open, (const char *path, int flags, ...), (path, flags, mode))
 OPEN(open64, (const char *path, int flags, ...), (path, flags, mode))
+OPEN(__open, (const char *path, int flags, ...), (path, flags, mode))
+OPEN(__open64, (const char *path, int flags, ...), (path, flags, mode))
 OPEN(openat, (int at, const char *path, int flags, ...), (at, path, flags, mode))
 OPEN(openat64, (int at, const char *path, int flags, ...), (at, path, flags, mode))
 
@@ -429,6 +421,45 @@ EXPORT int __open_2(const char *path, int flags) { return open(path, flags); }
 EXPORT int __open64_2(const char *path, int flags) { return open64(path, flags); }
 EXPORT int __openat_2(int at, const char *path, int flags) { return openat(at, path, flags); }
 EXPORT int __openat64_2(int at, const char *path, int flags) { return openat64(at, path, flags); }
+
+#define MAKE(name, head, type, args)                                                                                                                     \
+    EXPORT int name head                                                                                                                                 \
+    {                                                                                                                                                    \
+        flags = direct_open(flags);                                                                                                                      \
+        NEXT_OF(type, name);                                                                                                                             \
+        return name##_next ? name##_next args : (int)fails(-ENOSYS);                                                                                     \
+    }
+MAKE(mkostemp, (char *path, int flags), int (*)(char *, int), (path, flags))
+MAKE(mkostemp64, (char *path, int flags), int (*)(char *, int), (path, flags))
+MAKE(mkostemps, (char *path, int suffix, int flags), int (*)(char *, int, int), (path, suffix, flags))
+MAKE(mkostemps64, (char *path, int suffix, int flags), int (*)(char *, int, int), (path, suffix, flags))
+MAKE(open_by_handle_at, (int at, void *handle, int flags), int (*)(int, void *, int), (at, handle, flags))
+
+EXPORT i64 recvmsg(int fd, struct msghdr *m, int flags)
+{
+    NEXT_OF(i64 (*)(int, struct msghdr *, int), recvmsg);
+    i64 r = recvmsg_next ? recvmsg_next(fd, m, flags) : fails(CALL3(SYS_recvmsg, fd, m, flags));
+    if (r >= 0)
+        direct_received(m);
+    return r;
+}
+
+EXPORT int recvmmsg(int fd, struct mmsghdr *m, u32 n, int flags, void *timeout)
+{
+    NEXT_OF(int (*)(int, struct mmsghdr *, u32, int, void *), recvmmsg);
+    int r = recvmmsg_next ? recvmmsg_next(fd, m, n, flags, timeout) : (int)fails(CALL5(SYS_recvmmsg, fd, m, n, flags, timeout));
+    for (int i = 0; i < r; i++)
+        direct_received(&m[i].head);
+    return r;
+}
+
+EXPORT int pidfd_getfd(int process, int theirs, u32 flags)
+{
+    i64 fd = CALL3(SYS_pidfd_getfd, process, theirs, flags);
+    if (fd >= 0)
+        direct_off((int)fd);
+    return (int)fails(fd);
+}
 
 /* Programs close descriptors that they do not know, and put others at numbers that they like. */
 EXPORT int close(int fd)
@@ -478,13 +509,15 @@ EXPORT void closefrom(int low) { close_range(low < 0 ? 0 : (u32)low, ~0u, 0); }
         u64 arg = va_arg(v, u64);                                                                                                                        \
         va_end(v);                                                                                                                                       \
         if (command == F_SETFL)                                                                                                                          \
-            arg = (u64)direct((int)arg);                                                                                                                 \
+            arg = direct_set(fd, arg);                                                                                                                   \
         NEXT_OF(int (*)(int, int, ...), name);                                                                                                           \
         return name##_next ? name##_next(fd, command, arg) : (int)fails(CALL3(SYS_fcntl, fd, command, arg));                                             \
     }
 FCNTL(fcntl)
 FCNTL(fcntl64)
+FCNTL(__fcntl)
 
+/* io_uring pins pages as O_DIRECT does. */
 static int no_uring(void)
 {
     count(&counters->uring, 1);
@@ -501,7 +534,11 @@ EXPORT i64 syscall(i64 n, ...)
     va_end(v);
     if (window_on && n == SYS_io_uring_setup)
         return fails(no_uring());
-    return fails(CALL6(n, a[0], a[1], a[2], a[3], a[4], a[5]));
+    if (n == SYS_fcntl && (int)a[1] == F_SETFL)
+        a[2] = (i64)direct_set((int)a[0], (u64)a[2]);
+    i64 r = CALL6(n, a[0], a[1], a[2], a[3], a[4], a[5]);
+    direct_called(n, a, r);
+    return fails(r);
 }
 
 #define URING(name, head, type, args)                                                                                                                    \
@@ -560,6 +597,7 @@ __attribute__((constructor)) static void start(void)
     window_open();
     if (!window_on)
         return;
+    direct_inherited();
     if (__register_atfork)
         __register_atfork(before_fork, in_parent, fork_in_child, 0);
     else if (pthread_atfork)

@@ -60,6 +60,17 @@ void fork_begins(void);
 i64 fork_ends(void);
 void fork_in_child(void);
 
+/* O_DIRECT lets the device write to a page after the cache took it away: the bytes would be lost (direct.c). Without the lock. */
+/* Flags to open a file with, and flags for one that is open, without it. */
+int direct_open(int flags);
+u64 direct_set(int fd, u64 flags);
+/* Takes it off a descriptor that the process has got; all that came with a message; all that it was started with. */
+void direct_off(int fd);
+void direct_received(const struct msghdr *m);
+void direct_inherited(void);
+/* The same for a system call by its number, that the program has made; its arguments. */
+void direct_called(i64 n, const i64 a[6], i64 result);
+
 /* Shares: memory that others have too, which programs open by name and map (share.c). Without the lock. */
 /* Opens one as a file that can only be mapped; -ENOENT: it is none. */
 i64 share_open(const char *path, int flags);
