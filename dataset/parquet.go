@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -67,13 +68,20 @@ func (f parquetFormat) start(in Input, phase Phase) (r *parquetReader, err error
 	if !ok {
 		return nil, fmt.Errorf("%w: %s: a Parquet file is compressed inside, and is read from its end: decompress it", ErrInput, in.Name())
 	}
-	file, err := parquet.OpenFile(at, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
+	footer, err := newPlainFooter(at, size)
+	var file *parquet.File
+	if err == nil {
+		file, err = parquet.OpenFile(footer, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: it is no Parquet file, or is cut off: copy or write the file again: %w", ErrInput, in.Name(), err)
 	}
-	r = &parquetReader{name: in.Name(), stream: s, at: at, file: file, most: uint64(f.o.MemoryBytes) / 2, chunkRows: part.ChunkRows, progress: func(done int64) { f.o.Progress(phase, done, size) }, size: size}
+	r = &parquetReader{name: in.Name(), stream: s, at: at, file: file, footer: footer, most: uint64(f.o.MemoryBytes) / 2, chunkRows: part.ChunkRows, progress: func(done int64) { f.o.Progress(phase, done, size) }, size: size}
 	if err := r.columns(); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrInput, in.Name(), err)
+	}
+	if err := footer.agree(file.Metadata().RowGroups, len(r.leaves)); err != nil {
+		return nil, spoilt(fmt.Errorf("%w: %s: it is damaged: %w", ErrInput, in.Name(), err))
 	}
 	return r, nil
 }
@@ -105,6 +113,8 @@ type parquetReader struct {
 	chunkRows int    // the most that are read at once
 	stream    Stream
 	at        io.ReaderAt
+	footer    *plainFooter
+	scratch   scratch
 
 	group int // that is read
 	left  int64
@@ -179,7 +189,7 @@ func (r *parquetReader) Next(ctx context.Context) (columns []arrow.Array, err er
 		r.left = g.NumRows()
 		chunks := g.ColumnChunks()
 		for _, leaf := range r.leaves {
-			r.pages = append(r.pages, &pageReader{pages: chunks[leaf.Index()].Pages(), buf: make([]parquet.Value, 0, pageValues)})
+			r.pages = append(r.pages, &pageReader{pages: r.pagesOf(r.group-1, leaf, chunks[leaf.Index()]), buf: make([]parquet.Value, 0, pageValues)})
 		}
 	}
 	n := int(min(r.left, int64(r.chunkRows), int64(max(maxChunkBytes/r.width, 1))))
@@ -203,6 +213,18 @@ func (r *parquetReader) Next(ctx context.Context) (columns []arrow.Array, err er
 	r.done += int64(n)
 	r.progress(int64(float64(r.size) * float64(r.done) / float64(max(r.file.NumRows(), 1))))
 	return out, nil
+}
+
+// pagesOf are the pages of a column of a row group, which were looked at.
+func (r *parquetReader) pagesOf(group int, leaf *parquet.Column, chunk parquet.ColumnChunk) parquet.Pages {
+	codec := r.footer.codecOf(group, leaf.Index(), len(r.leaves))
+	if plain(codec, leaf) {
+		return chunk.Pages()
+	}
+	m := &r.file.Metadata().RowGroups[group].Columns[leaf.Index()].MetaData
+	pages := newPlainPages(r.at, firstPage(m), m.TotalCompressedSize, codec, leaf, &r.scratch)
+	m.TotalCompressedSize = math.MaxInt64 - firstPage(m) // what it is unpacked is found when it is read
+	return chunk.(*parquet.FileColumnChunk).PagesFrom(pages)
 }
 
 // take counts bytes before there is memory for them: a few bytes of a file can stand for any number of values.

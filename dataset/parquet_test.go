@@ -187,6 +187,32 @@ func TestUnpackedBound(t *testing.T) {
 	}
 }
 
+// A page is what its header says, in each codec, or is refused: never has it bytes of another page.
+func TestUnpack(t *testing.T) {
+	want := []byte(strings.Repeat("some text, ", 40) + "and no more") // LZ4 packs it to more than a third of small pages, less of large ones
+	for _, codec := range []compress.Codec{&parquet.Snappy, &parquet.Gzip, &parquet.Zstd, &parquet.Lz4Raw} {
+		for _, n := range []int{0, 1, 11, 20, len(want)} {
+			packed, err := codec.Encode(nil, want[:n])
+			if err != nil {
+				t.Fatal(err)
+			}
+			var s scratch
+			for _, size := range []int{n, n + 1, max(n-1, 0), n + 100} {
+				page := bytes.Repeat([]byte{0xee}, size)
+				err := s.unpack(codec.CompressionCodec(), packed, page)
+				if good := size == n; (err == nil) != good || good && !bytes.Equal(page, want[:n]) {
+					t.Errorf("%v, %d bytes for a page of %d: %v, %q", codec, n, size, err, page)
+				}
+			}
+			if n > 1 {
+				if err := s.unpack(codec.CompressionCodec(), packed[:len(packed)/2], make([]byte, n)); err == nil {
+					t.Errorf("%v: half of %d bytes is unpacked", codec, n)
+				}
+			}
+		}
+	}
+}
+
 // A file whose pages are not as they were written is refused with the place, and what mends it.
 func TestParquetDamaged(t *testing.T) {
 	type row struct {
