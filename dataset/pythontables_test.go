@@ -145,3 +145,24 @@ func TestParquetTables(t *testing.T) {
 	python(t, randomTables, dir, "1")
 	sameTables(t, dir, Parquet, ".parquet")
 }
+
+const arrowTables = `
+for name, n, some in [('whole', 1501, 0), ('some', 2003, .3), ('none', 0, .5)]:
+    t = table(n, some)
+    t = t.append_column('cat', t['text'].dictionary_encode())
+    with pa.ipc.new_stream(f'{dir}/{name}.arrows', t.schema) as w: w.write_table(t)
+    for codec in [None, 'lz4', 'zstd']:
+        with pa.ipc.new_file(f'{dir}/{name}-arrow-{codec}.arrow', t.schema, options=pa.ipc.IpcWriteOptions(compression=codec, unify_dictionaries=True)) as w: w.write_table(t, max_chunksize=700)
+    p = pl.from_arrow(t)
+    with pa.ipc.new_stream(f'{dir}/polars_{name}.arrows', p.to_arrow().schema) as w: w.write_table(p.to_arrow())
+    for codec in ['uncompressed', 'lz4', 'zstd']:
+        p.write_ipc(f'{dir}/polars_{name}-{codec}.arrow', compression=codec)
+`
+
+// Arrow files are read by their footer: Polars writes no stream in front of it.
+func TestArrowTables(t *testing.T) {
+	dir := t.TempDir()
+	makers, _, _ := strings.Cut(randomTables, "# encodings of columns")
+	python(t, makers+arrowTables, dir, "2")
+	sameTables(t, dir, Arrow, ".arrow")
+}
