@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -122,6 +123,11 @@ func (r *arrowReader) Next(context.Context) ([]arrow.Array, error) {
 	rows := r.batch[0].Len()
 	to := min(rows, r.from+r.chunkRows)
 	out, err := part.Rows(r.batch, r.from, to, r.most)
+	for errors.Is(err, part.ErrText) && to-r.from > 1 {
+		r.chunkRows = (to - r.from + 1) / 2
+		to = r.from + r.chunkRows
+		out, err = part.Rows(r.batch, r.from, to, r.most)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: record batch %d: %w", ErrInput, r.in.Name(), r.n-1, err)
 	}
