@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -41,12 +42,51 @@ func (f arrowFormat) start(ctx context.Context, in Input, phase Phase) (*arrowRe
 		return nil, err
 	}
 	r := &arrowReader{in: in, pass: pass, most: uint64(f.o.MemoryBytes) / 2, chunkRows: part.ChunkRows}
-	if r.stream, err = part.NewStream(pass.tracked, r.most); err != nil {
+	if file := arrowFile(in, pass); file != nil {
+		r.stream, err = part.NewFileStream(file, r.most)
+	} else {
+		r.stream, err = part.NewStream(pass.tracked, r.most)
+	}
+	if err != nil {
 		pass.stream.Close()
 		return nil, fmt.Errorf("%w: %s: %w", ErrInput, in.Name(), err)
 	}
 	r.schema = r.stream.Columns
 	return r, nil
+}
+
+// arrowFile is an input that is an Arrow file and can be read anywhere; nil: it is a stream, or is read from its start.
+func arrowFile(in Input, pass *reading) *placedReader {
+	at, size, ok := randomAccess(in, pass.stream)
+	if !ok {
+		return nil
+	}
+	magic := make([]byte, len(arrowMagic))
+	if n, _ := at.ReadAt(magic, 0); string(magic[:n]) != arrowMagic {
+		return nil
+	}
+	return &placedReader{SectionReader: io.NewSectionReader(at, 0, size), s: pass.stream.(*stream), tracked: pass.tracked}
+}
+
+const arrowMagic = "ARROW1"
+
+// placedReader counts what is read at any place.
+type placedReader struct {
+	*io.SectionReader
+	s       *stream
+	tracked *trackedReader
+}
+
+func (p *placedReader) ReadAt(b []byte, off int64) (int, error) {
+	if err := context.Cause(p.tracked.ctx); err != nil {
+		return 0, err
+	}
+	n, err := p.SectionReader.ReadAt(b, off)
+	p.s.done = min(p.s.done+int64(n), p.Size())
+	if p.tracked.progress != nil {
+		p.tracked.progress(p.tracked.phase, p.tracked.before+p.s.done, p.tracked.total)
+	}
+	return n, err
 }
 
 // arrowReader reads the batches of a file, cut into chunks.
@@ -83,6 +123,11 @@ func (r *arrowReader) Next(context.Context) ([]arrow.Array, error) {
 	rows := r.batch[0].Len()
 	to := min(rows, r.from+r.chunkRows)
 	out, err := part.Rows(r.batch, r.from, to, r.most)
+	for errors.Is(err, part.ErrText) && to-r.from > 1 {
+		r.chunkRows = (to - r.from + 1) / 2
+		to = r.from + r.chunkRows
+		out, err = part.Rows(r.batch, r.from, to, r.most)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: record batch %d: %w", ErrInput, r.in.Name(), r.n-1, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -67,13 +68,20 @@ func (f parquetFormat) start(in Input, phase Phase) (r *parquetReader, err error
 	if !ok {
 		return nil, fmt.Errorf("%w: %s: a Parquet file is compressed inside, and is read from its end: decompress it", ErrInput, in.Name())
 	}
-	file, err := parquet.OpenFile(at, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
+	footer, err := newPlainFooter(at, size)
+	var file *parquet.File
+	if err == nil {
+		file, err = parquet.OpenFile(footer, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: it is no Parquet file, or is cut off: copy or write the file again: %w", ErrInput, in.Name(), err)
 	}
-	r = &parquetReader{name: in.Name(), stream: s, at: at, file: file, most: uint64(f.o.MemoryBytes) / 2, chunkRows: part.ChunkRows, progress: func(done int64) { f.o.Progress(phase, done, size) }, size: size}
+	r = &parquetReader{name: in.Name(), stream: s, at: at, file: file, footer: footer, most: uint64(f.o.MemoryBytes) / 2, chunkRows: part.ChunkRows, progress: func(done int64) { f.o.Progress(phase, done, size) }, size: size}
 	if err := r.columns(); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrInput, in.Name(), err)
+	}
+	if err := footer.agree(file.Metadata().RowGroups, len(r.leaves)); err != nil {
+		return nil, spoilt(fmt.Errorf("%w: %s: it is damaged: %w", ErrInput, in.Name(), err))
 	}
 	return r, nil
 }
@@ -105,6 +113,8 @@ type parquetReader struct {
 	chunkRows int    // the most that are read at once
 	stream    Stream
 	at        io.ReaderAt
+	footer    *plainFooter
+	scratch   scratch
 
 	group int // that is read
 	left  int64
@@ -167,22 +177,52 @@ func (r *parquetReader) Next(ctx context.Context) (columns []arrow.Array, err er
 	r.taken = 0
 	for r.left == 0 {
 		r.close()
-		groups := r.file.RowGroups()
-		if r.group == len(groups) {
+		if r.group == len(r.file.RowGroups()) {
 			return nil, io.EOF
 		}
-		g := groups[r.group]
 		if err := r.checkPages(r.at, r.group); err != nil {
 			return nil, err
 		}
 		r.group++
-		r.left = g.NumRows()
-		chunks := g.ColumnChunks()
-		for _, leaf := range r.leaves {
-			r.pages = append(r.pages, &pageReader{pages: chunks[leaf.Index()].Pages(), buf: make([]parquet.Value, 0, pageValues)})
+		r.left = r.file.RowGroups()[r.group-1].NumRows()
+		r.openPages()
+	}
+	for {
+		n := int(min(r.left, int64(r.chunkRows), int64(max(maxChunkBytes/r.width, 1))))
+		columns, err := r.rows(ctx, n)
+		if !errors.Is(err, part.ErrText) || n == 1 {
+			return columns, err
+		}
+		r.chunkRows, r.taken = (n+1)/2, 0 // of which a column has less text
+		if err := r.again(); err != nil {
+			return nil, err
 		}
 	}
-	n := int(min(r.left, int64(r.chunkRows), int64(max(maxChunkBytes/r.width, 1))))
+}
+
+// openPages begins to read a row group.
+func (r *parquetReader) openPages() {
+	chunks := r.file.RowGroups()[r.group-1].ColumnChunks()
+	for _, leaf := range r.leaves {
+		r.pages = append(r.pages, &pageReader{pages: r.pagesOf(r.group-1, leaf, chunks[leaf.Index()]), buf: make([]parquet.Value, 0, pageValues)})
+	}
+}
+
+// again reads a row group from its start, and passes the rows that were handed out.
+func (r *parquetReader) again() error {
+	r.close()
+	r.openPages()
+	done := r.file.RowGroups()[r.group-1].NumRows() - r.left
+	for i, p := range r.pages {
+		if err := p.pass(done, r.leaves[i].MaxRepetitionLevel() > 0); err != nil {
+			return fmt.Errorf("row group %d, column %q: %w", r.group-1, r.leaves[i].Name(), err)
+		}
+	}
+	return nil
+}
+
+// rows reads n rows.
+func (r *parquetReader) rows(ctx context.Context, n int) ([]arrow.Array, error) {
 	if err := r.take(uint64(n * r.width)); err != nil {
 		return nil, err
 	}
@@ -203,6 +243,20 @@ func (r *parquetReader) Next(ctx context.Context) (columns []arrow.Array, err er
 	r.done += int64(n)
 	r.progress(int64(float64(r.size) * float64(r.done) / float64(max(r.file.NumRows(), 1))))
 	return out, nil
+}
+
+// pagesOf are the pages of a column of a row group, which were looked at.
+func (r *parquetReader) pagesOf(group int, leaf *parquet.Column, chunk parquet.ColumnChunk) parquet.Pages {
+	codec := r.footer.codecOf(group, leaf.Index(), len(r.leaves))
+	if plain(codec, leaf) {
+		return chunk.Pages()
+	}
+	m := &r.file.Metadata().RowGroups[group].Columns[leaf.Index()].MetaData
+	pages := newPlainPages(r.at, firstPage(m), m.TotalCompressedSize, codec, leaf, &r.scratch)
+	size := m.TotalCompressedSize
+	defer func() { m.TotalCompressedSize = size }()
+	m.TotalCompressedSize = math.MaxInt64 - firstPage(m) // what it is unpacked is found when it is read
+	return chunk.(*parquet.FileColumnChunk).PagesFrom(pages)
 }
 
 // take counts bytes before there is memory for them: a few bytes of a file can stand for any number of values.
@@ -304,6 +358,29 @@ func (p *pageReader) next(n int) ([]parquet.Value, error) {
 		}
 		return p.buf[:got], nil
 	}
+}
+
+// pass passes rows. Those of lists have any number of values, of which the first begins the row.
+func (p *pageReader) pass(rows int64, lists bool) error {
+	for !lists && rows > 0 {
+		values, err := p.next(int(min(rows, pageValues)))
+		if err != nil {
+			return err
+		}
+		rows -= int64(len(values))
+	}
+	for rows > 0 {
+		if _, err := p.peek(); err != nil {
+			return err
+		}
+		p.pop()
+		if v, err := p.peek(); err == io.EOF || err == nil && v.RepetitionLevel() == 0 {
+			rows--
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (p *pageReader) close() {

@@ -10,10 +10,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/klauspost/compress/zstd"
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/compress"
 	"github.com/parquet-go/parquet-go/format"
+
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/dataset/part"
 )
 
 // wide is a row whose text is in the file once, in a dictionary.
@@ -184,6 +191,96 @@ func TestUnpackedBound(t *testing.T) {
 	}
 	if n, err := unpackedBound(format.Zstd, bytes.NewReader(two), int64(len(two)), 1<<40); err != nil || n < 3<<20+8 || n > 4<<20 {
 		t.Errorf("%d, %v", n, err)
+	}
+}
+
+// Rows with more text than a chunk may have become several chunks, and none is lost or read twice, of Parquet and of Arrow.
+func TestMuchText(t *testing.T) {
+	type row struct {
+		ID int64    `parquet:"id"`
+		A  string   `parquet:"a,dict"`
+		L  []string `parquet:"l,list"`
+	}
+	const n = 5000
+	rows := make([]row, n)
+	text := strings.Repeat("x", 64<<10)
+	ids, texts := array.NewInt64Builder(memory.DefaultAllocator), array.NewStringBuilder(memory.DefaultAllocator)
+	for i := range rows {
+		rows[i] = row{int64(i), "", []string{"a", "b"}[:i%3]}
+		if i >= 1000 { // the first chunk is cut when rows were handed out
+			rows[i].A = text
+		}
+		ids.Append(int64(i))
+		texts.Append(rows[i].A)
+	}
+	s := arrow.NewSchema([]arrow.Field{{Name: "id", Type: arrow.PrimitiveTypes.Int64}, {Name: "a", Type: arrow.BinaryTypes.String}}, nil)
+	var stream bytes.Buffer
+	w := ipc.NewWriter(&stream, ipc.WithSchema(s))
+	if err := errors.Join(w.Write(array.NewRecordBatch(s, []arrow.Array{ids.NewArray(), texts.NewArray()}, n)), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for format, in := range map[Format]Input{Parquet: parquetInput(t, rows, parquet.MaxRowsPerRowGroup(4000)), Arrow: NewText("x.arrows", stream.Bytes())} {
+		p, err := ScanFiles(t.Context(), []Input{in}, Options{Format: format})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sink Buffers
+		if err := p.Fill(t.Context(), &sink); err != nil {
+			t.Errorf("%v: %v", format, err)
+			continue
+		}
+		at := 0
+		for i := range p.Parts[0] {
+			file, err := part.Open(sink.Memory(0, cluster.PartWindows*i+cluster.PartFile))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for c := range file.Chunks() {
+				columns := file.Chunk(c).Columns()
+				words := part.Plain(columns[1]).(*array.String)
+				for r := range columns[0].Len() {
+					if id := columns[0].(*array.Int64).Value(r); id != int64(at) || words.Value(r) != rows[at].A {
+						t.Fatalf("%v: row %d is %d, with %d bytes of text", format, at, id, len(words.Value(r)))
+					}
+					if format == Parquet && len(columns) > 2 {
+						if from, to := columns[2].(*array.List).ValueOffsets(r); int(to-from) != at%3 {
+							t.Fatalf("row %d has a list of %d", at, to-from)
+						}
+					}
+					at++
+				}
+				words.Release()
+			}
+		}
+		if at != n || p.Rows != n {
+			t.Errorf("%v: %d rows, and %d", format, at, p.Rows)
+		}
+	}
+}
+
+// A page is what its header says, in each codec, or is refused: never has it bytes of another page.
+func TestUnpack(t *testing.T) {
+	want := []byte(strings.Repeat("some text, ", 40) + "and no more") // LZ4 packs it to more than a third of small pages, less of large ones
+	for _, codec := range []compress.Codec{&parquet.Snappy, &parquet.Gzip, &parquet.Zstd, &parquet.Lz4Raw} {
+		for _, n := range []int{0, 1, 11, 20, len(want)} {
+			packed, err := codec.Encode(nil, want[:n])
+			if err != nil {
+				t.Fatal(err)
+			}
+			var s scratch
+			for _, size := range []int{n, n + 1, max(n-1, 0), n + 100} {
+				page := bytes.Repeat([]byte{0xee}, size)
+				err := s.unpack(codec.CompressionCodec(), packed, page)
+				if good := size == n; (err == nil) != good || good && !bytes.Equal(page, want[:n]) {
+					t.Errorf("%v, %d bytes for a page of %d: %v, %q", codec, n, size, err, page)
+				}
+			}
+			if n > 1 {
+				if err := s.unpack(codec.CompressionCodec(), packed[:len(packed)/2], make([]byte, n)); err == nil {
+					t.Errorf("%v: half of %d bytes is unpacked", codec, n)
+				}
+			}
+		}
 	}
 }
 

@@ -33,14 +33,11 @@ func (r *parquetReader) checkPages(at io.ReaderAt, group int) error {
 			return spoilt(fmt.Errorf("row group %d has %d columns, the file more", group, len(columns)))
 		}
 		m := &columns[leaf.Index()].MetaData
-		first := m.DataPageOffset
-		if m.DictionaryPageOffset != 0 {
-			first = m.DictionaryPageOffset
-		}
+		first := firstPage(m)
 		if first < 0 || m.TotalCompressedSize < 0 || first > r.size || m.TotalCompressedSize > r.size-first {
 			return spoilt(fmt.Errorf("row group %d, column %q: its pages lie at %d, %d bytes of a file of %d: it is cut off", group, leaf.Name(), first, m.TotalCompressedSize, r.size))
 		}
-		pages := pageChecker{in: bufio.NewReaderSize(io.NewSectionReader(at, first, m.TotalCompressedSize), 64<<10), codec: m.Codec, most: int64(r.most)}
+		pages := pageChecker{in: bufio.NewReaderSize(io.NewSectionReader(at, first, m.TotalCompressedSize), 64<<10), codec: r.footer.codecOf(group, leaf.Index(), len(r.leaves)), most: int64(r.most)}
 		if err := pages.check(m.TotalCompressedSize); err != nil {
 			if !errors.Is(err, ErrTooLarge) && !errors.Is(err, errPacked) { // which say what to do
 				err = spoilt(err)
@@ -49,6 +46,14 @@ func (r *parquetReader) checkPages(at io.ReaderAt, group int) error {
 		}
 	}
 	return nil
+}
+
+// firstPage is where the pages of a column of a row group begin.
+func firstPage(m *format.ColumnMetaData) int64 {
+	if m.DictionaryPageOffset != 0 {
+		return m.DictionaryPageOffset
+	}
+	return m.DataPageOffset
 }
 
 // pageChecker looks at the pages of a column of a row group.

@@ -154,7 +154,7 @@ func TestBadColumns(t *testing.T) {
 		{Options{Format: NDJSON}, []Input{text("x.ndjson", `{"a":"\ud800"}`)}, []string{"line 1: column a", "half a character"}},
 		{Options{Format: NDJSON}, []Input{text("x.ndjson", strings.Repeat(`{"a":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}`+"\n", sampleBytes/40)+`{"b":1}`)}, []string{`a member "b"`, "b:utf8"}},
 		{Options{Format: NDJSON}, []Input{text("x.ndjson", "")}, []string{"no row from which"}},
-		{Options{Format: Arrow}, []Input{text("x.arrow", "ARROW1\x00\x00nothing of it")}, []string{"x.arrow", "no Arrow stream"}},
+		{Options{Format: Arrow}, []Input{text("x.arrow", "ARROW1\x00\x00nothing of it")}, []string{"x.arrow", "no Arrow file"}},
 	} {
 		if c.o.Format == "" {
 			c.o.Format = CSV

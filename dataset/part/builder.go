@@ -21,6 +21,9 @@ const (
 	MaxTextBytes = 128 << 20
 )
 
+// ErrText is that a column has more text than a chunk may have: fewer rows have less.
+var ErrText = fmt.Errorf("%w: a chunk has more than %d bytes of text in a column", ErrLimit, MaxTextBytes)
+
 // Builder builds one column of one chunk. Beneath missing values it writes zeros.
 type Builder struct {
 	typ   column.Type
@@ -207,7 +210,7 @@ func (b *Builder) Bytes(v []byte) error {
 		return nil
 	}
 	if len(b.text)+len(v) > MaxTextBytes {
-		return fmt.Errorf("%w: a chunk has more than %d bytes of text in a column", ErrLimit, MaxTextBytes)
+		return ErrText
 	}
 	b.text = append(b.text, v...)
 	b.offsets = binary.LittleEndian.AppendUint32(b.offsets, uint32(len(b.text)))

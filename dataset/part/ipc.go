@@ -39,9 +39,13 @@ func NewStream(from io.Reader, most uint64) (s *Stream, err error) {
 	if magic, err := in.Peek(len(fileMagic) + 2); err == nil && string(magic[:len(fileMagic)]) == fileMagic {
 		_, _ = in.Discard(len(magic)) // a file is a stream behind its magic, with a footer
 	}
+	return newStream(&messages{r: in, most: most}, most)
+}
+
+func newStream(from *messages, most uint64) (s *Stream, err error) {
 	s = &Stream{memory: &allowance{most: most}}
 	defer s.memory.recovered(&err)
-	if s.r, err = ipc.NewReader(&messages{r: in, most: most}, ipc.WithAllocator(s.memory), ipc.WithEnsureNativeEndian(true)); err != nil {
+	if s.r, err = ipc.NewReader(from, ipc.WithAllocator(s.memory), ipc.WithEnsureNativeEndian(true)); err != nil {
 		return nil, fmt.Errorf("%w: it is no Arrow stream: %w", ErrPart, err)
 	}
 	for _, f := range s.r.Schema().Fields() {
@@ -96,7 +100,7 @@ func (s *Stream) Next() (columns []arrow.Array, err error) {
 		return nil, fmt.Errorf("%w: %w", ErrPart, err)
 	}
 	for i, a := range rec.Columns() {
-		if err := array.ValidateFull(a); err != nil {
+		if err := validFull(a); err != nil {
 			if text := strings.ToValidUTF8(err.Error(), "?"); text != err.Error() { // the library quotes what it found
 				return nil, fmt.Errorf("%w: column %q: %s: write the column as binary, or mend the text where it comes from", ErrPart, s.Columns[i].Name, text)
 			}
@@ -111,6 +115,16 @@ func (s *Stream) Next() (columns []arrow.Array, err error) {
 		columns = append(columns, a)
 	}
 	return columns, nil
+}
+
+// validFull checks an array. The library slices text by its offsets before it has compared them with the text.
+func validFull(a arrow.Array) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = errors.New("its offsets lead beyond its values: it is damaged: copy or write the file again")
+		}
+	}()
+	return array.ValidateFull(a)
 }
 
 // Close ends the reading.
@@ -205,6 +219,8 @@ func (m *allowance) recovered(err *error) {
 	case nil:
 	case spent:
 		*err = fmt.Errorf("%w: a batch takes more than %d MiB unpacked: write it in smaller ones", ErrLimit, r.most>>20)
+	case error: // the library's own: an index out of what a batch has
+		*err = fmt.Errorf("%w: what it says of its values leads beyond them: it is damaged: copy or write the file again", ErrPart)
 	default:
 		*err = fmt.Errorf("%w: %v", ErrPart, r)
 	}
@@ -230,10 +246,11 @@ func (m *allowance) Free(b []byte) { memory.DefaultAllocator.Free(b) }
 
 // messages passes an Arrow stream on, message by message, after checking each head.
 type messages struct {
-	r    *bufio.Reader
-	most uint64
-	head []byte // what was looked at, to be handed on
-	body uint64 // what follows it
+	r      *bufio.Reader
+	blocks *blocks // of a file; nil: of a stream
+	most   uint64
+	head   []byte // what was looked at, to be handed on
+	body   uint64 // what follows it
 }
 
 func (m *messages) Read(p []byte) (int, error) {
@@ -257,12 +274,19 @@ func (m *messages) Read(p []byte) (int, error) {
 
 // next looks at the next message's head.
 func (m *messages) next() error {
+	if m.blocks != nil {
+		in, err := m.blocks.next()
+		if err != nil {
+			return err
+		}
+		m.r = bufio.NewReader(in)
+	}
 	prefix := make([]byte, messagePrefix)
 	if _, err := io.ReadFull(m.r, prefix[:4]); err != nil {
 		return err // io.EOF: a stream may end without saying so
 	}
 	if binary.LittleEndian.Uint32(prefix) != math.MaxUint32 {
-		return errors.New("a message does not begin as Arrow's do since version 0.15")
+		return errors.New("a message does not begin as Arrow's do since version 0.15: if it is a file that Polars wrote, decompress it, or write it as a stream")
 	}
 	if _, err := io.ReadFull(m.r, prefix[4:]); err != nil {
 		return io.ErrUnexpectedEOF
@@ -284,6 +308,11 @@ func (m *messages) next() error {
 	body := message.GetInt64Slot(slot(3), 0)
 	if body < 0 || uint64(body) > m.most {
 		return fmt.Errorf("a message has %d bytes, at most %d are read: write smaller batches", body, m.most)
+	}
+	if m.blocks != nil {
+		if err := m.blocks.agree(uint64(len(head)), uint64(body)); err != nil {
+			return err
+		}
 	}
 	if err := checkLists(message, 4); err != nil { // metadata
 		return err

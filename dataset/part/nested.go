@@ -42,7 +42,7 @@ func (b *Builder) Close() error {
 // Room reports that what is within a chunk's lists and structs is more than it may be.
 func (b *Builder) Room() error {
 	if b.TextBytes() > MaxTextBytes || b.kids[0].rows > MaxTextBytes {
-		return fmt.Errorf("%w: a chunk has more than %d bytes of lists in a column", ErrLimit, MaxTextBytes)
+		return fmt.Errorf("%w, or in its lists", ErrText)
 	}
 	return nil
 }

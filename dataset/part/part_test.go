@@ -351,30 +351,76 @@ func FuzzRead(f *testing.F) {
 			}
 			file.Close()
 		}
-		s, err := NewStream(bytes.NewReader(b), 1<<20)
+		if s, err := NewFileStream(bytes.NewReader(b), 1<<20); err == nil {
+			readAll(t, s)
+		}
+		if s, err := NewStream(bytes.NewReader(b), 1<<20); err == nil {
+			readAll(t, s)
+		}
+	})
+}
+
+// Text offsets and a footer that lead beyond the file are refused in words, and say what to do.
+func TestStreamRefuses(t *testing.T) {
+	le := binary.LittleEndian
+	b := NewBuilder(column.Type{ID: column.UTF8}, 1)
+	if err := b.Bytes(make([]byte, 77)); err != nil {
+		t.Fatal(err)
+	}
+	whole := raw(t, arrow.Field{Name: "s", Type: arrow.BinaryTypes.String}, b.Finish())
+	offsets := le.AppendUint32(le.AppendUint32(nil, 0), 77)
+	if bytes.Count(whole, offsets) != 1 {
+		t.Fatal(bytes.Count(whole, offsets))
+	}
+	long := bytes.Replace(whole, offsets, le.AppendUint32(le.AppendUint32(nil, 0), 5000), 1)
+	for _, open := range []func() (*Stream, error){
+		func() (*Stream, error) { return NewFileStream(bytes.NewReader(long), 1<<20) },
+		func() (*Stream, error) { return NewStream(bytes.NewReader(long), 1<<20) },
+	} {
+		s, err := open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Next(); !errors.Is(err, ErrPart) || strings.Contains(err.Error(), "runtime error") || !strings.Contains(err.Error(), "copy or write the file again") {
+			t.Error(err)
+		}
+		s.Close()
+	}
+	foot := len(whole) - fileTail - int(le.Uint32(whole[len(whole)-fileTail:]))
+	batch := bytes.LastIndex(whole[:foot], le.AppendUint32(nil, ^uint32(0))) // the end's mark
+	batch = bytes.LastIndex(whole[:batch], le.AppendUint32(nil, ^uint32(0)))
+	moved := bytes.Replace(whole[foot:], le.AppendUint64(nil, uint64(batch)), le.AppendUint64(nil, uint64(batch+8)), 1)
+	s, err := NewFileStream(bytes.NewReader(append(bytes.Clone(whole[:foot]), moved...)), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Next(); !errors.Is(err, ErrPart) {
+		t.Error(err)
+	}
+}
+
+// readAll reads some batches, which are refused or right.
+func readAll(t *testing.T, s *Stream) {
+	defer s.Close()
+	for range 4 {
+		columns, err := s.Next()
 		if err != nil {
 			return
 		}
-		defer s.Close()
-		for range 4 {
-			columns, err := s.Next()
-			if err != nil {
-				return
-			}
-			rows, err := Rows(columns, 0, min(columns[0].Len(), ChunkRows), 1<<20)
-			if err == nil {
-				for i, a := range rows {
-					if err := checkColumn(a); err != nil {
-						t.Errorf("column %d: %v", i, err)
-					}
-					a.Release()
+		rows, err := Rows(columns, 0, min(columns[0].Len(), ChunkRows), 1<<20)
+		if err == nil {
+			for i, a := range rows {
+				if err := checkColumn(a); err != nil {
+					t.Errorf("column %d: %v", i, err)
 				}
-			}
-			for _, a := range columns {
 				a.Release()
 			}
 		}
-	})
+		for _, a := range columns {
+			a.Release()
+		}
+	}
 }
 
 // FuzzOpen: whatever the bytes are, they are refused, or all of them can be read and found by the directory.

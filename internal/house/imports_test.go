@@ -93,7 +93,7 @@ var forbidden = []rule{
 	{from: []string{"./..."}, to: []string{"github.com/apache/arrow-go/..."},
 		but: []string{"github.com/apache/arrow-go/v18/arrow", "github.com/apache/arrow-go/v18/arrow/array", "github.com/apache/arrow-go/v18/arrow/ipc", "github.com/apache/arrow-go/v18/arrow/memory"},
 		why: "the rest of arrow-go weighs more than all of wherry: its Parquet brings gRPC and 20 MB, its kernels 6 MB"},
-	{from: []string{"./..."}, except: []string{"./dataset", "./dataset/batch"}, to: []string{"github.com/parquet-go/...", "github.com/klauspost/..."},
+	{from: []string{"./..."}, except: []string{"./dataset", "./dataset/batch"}, to: []string{"github.com/parquet-go/...", "github.com/klauspost/...", "github.com/pierrec/..."},
 		why: "one package reads Parquet files and one writes them; all others know columns only"},
 	{from: []string{"./..."}, except: []string{"./node/..."}, to: []string{"github.com/prometheus/..."},
 		why: "parts count in plain integers; node alone publishes them, so that a library user pays for no metrics stack"},

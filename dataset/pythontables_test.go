@@ -1,0 +1,168 @@
+package dataset
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sort"
+	"strings"
+	"testing"
+
+	writer "github.com/wherry-fabric/wherry/dataset/batch"
+)
+
+// python runs a script in the Python with pyarrow and Polars that scripts/test-tools.sh installs.
+func python(t testing.TB, code string, args ...string) {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(cache, "wherry-test", "python-tables-1", "bin", "python")
+	if _, err := os.Stat(path); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("there is no Python with pyarrow: %v: run scripts/test-tools.sh", err)
+		}
+		t.Skipf("there is no Python with pyarrow: %v: run scripts/test-tools.sh", err)
+	}
+	// Without an end of its own Python takes down Arrow's threads, which fails at times.
+	code += "\nimport os, sys\nsys.stdout.flush()\nos._exit(0)\n"
+	if out, err := exec.CommandContext(t.Context(), path, append([]string{"-c", code}, args...)...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// tableFile loads a file, and is what is in it as NDJSON.
+func tableFile(t *testing.T, format Format, path string) string {
+	t.Helper()
+	in, err := OpenFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, err := loadedAs(t, writer.NDJSON, 1, Options{Format: format}, in)
+	if err != nil {
+		t.Errorf("%s: %v", filepath.Base(path), err)
+	}
+	return text
+}
+
+// sameTables compares each file of a folder with the Arrow stream that its name's first word has, value by value.
+func sameTables(t *testing.T, dir string, format Format, ending string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*"+ending))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files: %v", len(files), err)
+	}
+	sort.Strings(files)
+	want := map[string]string{}
+	for _, path := range files {
+		table, _, _ := strings.Cut(filepath.Base(path), "-")
+		if want[table] == "" {
+			want[table] = tableFile(t, Arrow, filepath.Join(dir, table+".arrows"))
+		}
+		got := tableFile(t, format, path)
+		if got == want[table] || got == "" {
+			continue
+		}
+		lines, wanted := strings.Split(got, "\n"), strings.Split(want[table], "\n")
+		for i := range min(len(lines), len(wanted)) {
+			if lines[i] != wanted[i] {
+				t.Errorf("%s: row %d of %d (want %d) is\n%.300s\nwant\n%.300s", filepath.Base(path), i, len(lines), len(wanted), lines[i], wanted[i])
+				break
+			}
+		}
+		if len(lines) != len(wanted) {
+			t.Errorf("%s: %d rows, want %d", filepath.Base(path), len(lines), len(wanted))
+		}
+	}
+}
+
+// randomTables makes tables of all types, with runs of equal values and of missing ones that have any length.
+const randomTables = `
+import sys, random, datetime, decimal, itertools, pyarrow as pa, pyarrow.ipc, pyarrow.parquet as pq, polars as pl
+dir, seed = sys.argv[1], int(sys.argv[2])
+rnd = random.Random(seed)
+def runs(n, value):
+    out = []
+    while len(out) < n:
+        out += [value()] * rnd.choice([1, 1, 1, 2, 3, 5, 7, 9, 13, 31, 100])
+    return out[:n]
+t0 = datetime.datetime(2026, 3, 1, 12)
+word = lambda: rnd.choice(['info', 'warn', 'übel', '']) if rnd.random() < .5 else ''.join(rnd.choices('abcdefgh', k=rnd.randrange(40)))
+makers = {
+    'ok': (pa.bool_(), lambda: rnd.random() < .5),
+    'i8': (pa.int8(), lambda: rnd.randrange(-128, 128)),
+    'i16': (pa.int16(), lambda: rnd.randrange(-300, 300)),
+    'i32': (pa.int32(), lambda: rnd.randrange(-2**31, 2**31)),
+    'i64': (pa.int64(), lambda: rnd.randrange(-2**63, 2**63)),
+    'u8': (pa.uint8(), lambda: rnd.randrange(256)),
+    'u16': (pa.uint16(), lambda: rnd.randrange(2**16)),
+    'u32': (pa.uint32(), lambda: rnd.randrange(2**32)),
+    'u64': (pa.uint64(), lambda: rnd.randrange(2**64)),
+    'f32': (pa.float32(), lambda: float(rnd.randrange(1000)) / 8),
+    'f64': (pa.float64(), rnd.random),
+    'day': (pa.date32(), lambda: t0.date() + datetime.timedelta(days=rnd.randrange(-9999, 9999))),
+    'time': (pa.timestamp('us', 'UTC'), lambda: t0 + datetime.timedelta(microseconds=rnd.randrange(10**15))),
+    'price': (pa.decimal128(20, 3), lambda: decimal.Decimal(rnd.randrange(-10**9, 10**9)).scaleb(-3)),
+    'text': (pa.string(), word),
+    'raw': (pa.binary(), lambda: rnd.randbytes(rnd.randrange(9))),
+    'oks': (pa.list_(pa.bool_()), lambda: [rnd.choice([True, True, False, None]) for _ in range(rnd.randrange(12))]),
+    'words': (pa.list_(pa.string()), lambda: [word() for _ in range(rnd.randrange(4))]),
+    'pair': (pa.struct([('on', pa.bool_()), ('n', pa.int32())]), lambda: {'on': rnd.random() < .5, 'n': rnd.randrange(9)}),
+}
+def table(n, some):
+    cols, fields = [], []
+    for name, (typ, make) in makers.items():
+        value = make if some == 0 else (lambda: None if rnd.random() < some else make())
+        cols.append(pa.array(runs(n, value), typ))
+        fields.append(pa.field(name, typ, nullable=some > 0))
+    return pa.table(cols, schema=pa.schema(fields))
+# encodings of columns
+ints, floats, texts = ['i32', 'i64'], ['f32', 'f64'], ['text', 'raw']
+encodings = {
+    'default': {},
+    'plain': {'use_dictionary': False},
+    'rle': {'use_dictionary': False, 'column_encoding': {'ok': 'RLE', 'pair.on': 'RLE', 'oks.list.element': 'RLE'}},
+    'delta': {'use_dictionary': False, 'column_encoding': {**{c: 'DELTA_BINARY_PACKED' for c in ints}, **{c: 'BYTE_STREAM_SPLIT' for c in floats}, **{c: 'DELTA_BYTE_ARRAY' for c in texts}}},
+    'length': {'use_dictionary': False, 'column_encoding': {c: 'DELTA_LENGTH_BYTE_ARRAY' for c in texts}},
+}
+for name, n, some in [('whole', 1501, 0), ('some', 2003, .3), ('few', 997, .97), ('none', 0, .5)]:
+    t = table(n, some)
+    with pa.ipc.new_stream(f'{dir}/{name}.arrows', t.schema) as w: w.write_table(t)
+    for codec, version, (how, o) in itertools.product(['none', 'snappy', 'gzip', 'zstd', 'lz4'], ['1.0', '2.0'], encodings.items()):
+        pq.write_table(t, f'{dir}/{name}-arrow-{codec}-{version[0]}-{how}.parquet', compression=codec, data_page_version=version,
+            row_group_size=rnd.choice([333, 1000, 5000]), data_page_size=rnd.choice([700, 5000, 1 << 20]), write_page_checksum=rnd.random() < .5, **o)
+    p = pl.from_arrow(t)
+    with pa.ipc.new_stream(f'{dir}/polars_{name}.arrows', p.to_arrow().schema) as w: w.write_table(p.to_arrow())
+    for codec in ['uncompressed', 'snappy', 'gzip', 'zstd', 'lz4']:
+        for size in [700, None]:
+            p.write_parquet(f'{dir}/polars_{name}-{codec}-{size}.parquet', compression=codec, data_page_size=size, row_group_size=rnd.choice([333, 1000, 5000]))
+`
+
+// Every value of tables that pyarrow and Polars write is read as it was written: in each codec, version of pages and encoding.
+func TestParquetTables(t *testing.T) {
+	dir := t.TempDir()
+	python(t, randomTables, dir, "1")
+	sameTables(t, dir, Parquet, ".parquet")
+}
+
+const arrowTables = `
+for name, n, some in [('whole', 1501, 0), ('some', 2003, .3), ('none', 0, .5)]:
+    t = table(n, some)
+    t = t.append_column('cat', t['text'].dictionary_encode())
+    with pa.ipc.new_stream(f'{dir}/{name}.arrows', t.schema) as w: w.write_table(t)
+    for codec in [None, 'lz4', 'zstd']:
+        with pa.ipc.new_file(f'{dir}/{name}-arrow-{codec}.arrow', t.schema, options=pa.ipc.IpcWriteOptions(compression=codec, unify_dictionaries=True)) as w: w.write_table(t, max_chunksize=700)
+    p = pl.from_arrow(t)
+    with pa.ipc.new_stream(f'{dir}/polars_{name}.arrows', p.to_arrow().schema) as w: w.write_table(p.to_arrow())
+    for codec in ['uncompressed', 'lz4', 'zstd']:
+        p.write_ipc(f'{dir}/polars_{name}-{codec}.arrow', compression=codec)
+`
+
+// Arrow files are read by their footer: Polars writes no stream in front of it.
+func TestArrowTables(t *testing.T) {
+	dir := t.TempDir()
+	makers, _, _ := strings.Cut(randomTables, "# encodings of columns")
+	python(t, makers+arrowTables, dir, "2")
+	sameTables(t, dir, Arrow, ".arrow")
+}
