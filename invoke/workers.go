@@ -18,10 +18,10 @@ func (r *Request) checkWorkers() error {
 	case n <= 1:
 	case r.Image.Call().Start != image.StartChunk:
 		return fmt.Errorf("%w: %d workers: %s has one at each node, as it does not share a node's rows among several, or its manifest would say \"start\": %q: leave --workers out", ErrRequest, n, name, image.StartChunk)
-	case !r.Image.Call().SharesRows():
-		return fmt.Errorf("%w: %d workers: each would read all of its node's rows, and they would count %[2]d times: %[3]s neither reads columns by wherry_chunk_next, which shares them (if it does, build it anew with this wherry_columns.h), nor has a parameter %[4]q of an integer type, by which it would share them itself: leave --workers out", ErrRequest, n, name, WorkersParam)
 	case r.Table == nil || r.Element != nil:
 		return fmt.Errorf("%w: %d workers: those of %s share the rows that each node has of a dataset: run it on one (--on NAME), or leave --workers out", ErrRequest, n, name)
+	case !r.Image.Call().SharesRows():
+		return fmt.Errorf("%w: %d workers: each would read all of its node's rows, and they would count %[2]d times: %[3]s neither reads columns by wherry_chunk_next, which shares them (if it does, build it anew with this wherry_columns.h), nor has a parameter %[4]q of an integer type, by which it would share them itself: leave --workers out", ErrRequest, n, name, WorkersParam)
 	}
 	return nil
 }
