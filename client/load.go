@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/dataset"
 	"github.com/wherry-fabric/wherry/dataset/part"
@@ -516,10 +517,7 @@ func (l *loading) pull(ctx context.Context) (*cluster.Table, error) {
 			return nil, fmt.Errorf("%w: the files differ: %s:%s has %v of %s, %s:%s has %v of %s", dataset.ErrInput,
 				a.name, a.path, a.file.Kind, a.file.Schema.String(), t.name, t.path, t.file.Kind, t.file.Schema.String())
 		}
-		if differs := a.file.Columns.Differs(t.file.Columns); differs != "" {
-			if t.file.Inferred != nil || a.file.Inferred != nil {
-				differs += "; types were inferred for each file by itself: give those that differ (--types)"
-			}
+		if differs := differ(a.file, t.file); differs != "" {
 			return nil, fmt.Errorf("%w: the files differ: %s:%s against %s:%s: %s", dataset.ErrInput, t.name, t.path, a.name, a.path, differs)
 		}
 		counts[i] = t.file.Rows
@@ -599,4 +597,26 @@ func (l *loading) table(kind cluster.Kind, s schema.Schema, sharding cluster.Sha
 	l.report.Rows = t.Rows
 	l.report.Table = t
 	return t
+}
+
+// differ says how a file's columns differ from another's, and what mends it; "" if they do not.
+func differ(a, b *control.FileReply) string {
+	differs := a.Columns.Differs(b.Columns)
+	switch {
+	case differs == "":
+	case reordered(a.Columns, b.Columns):
+		differs += "; they are the same in another order: write the columns of all these files in one order"
+		if a.Inferred != nil && b.Inferred != nil { // text
+			differs += ", or load them from here (without --at), where their order does not matter"
+		}
+	case a.Inferred != nil || b.Inferred != nil:
+		differs += "; types were inferred for each file by itself: give those that differ (--types)"
+	}
+	return differs
+}
+
+// reordered reports whether two schemas have the same columns, in another order.
+func reordered(a, b column.Schema) bool {
+	byName := func(x, y column.Column) int { return strings.Compare(x.Name, y.Name) }
+	return column.Schema(slices.SortedFunc(slices.Values(a), byName)).Differs(slices.SortedFunc(slices.Values(b), byName)) == ""
 }

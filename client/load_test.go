@@ -261,6 +261,13 @@ func TestSchemasMustAgree(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	b.nothingLeft(t, c, "x")
+	b.write(t, "c.csv", "n,id\nx,1\n")
+	b.write(t, "d.csv", "id,n\n2,y\n")
+	_, err = c.Load(t.Context(), LoadSpec{Name: "x", At: []Source{{"n1", "c.csv"}, {"n2", "d.csv"}}}, nil)
+	if !errors.Is(err, dataset.ErrInput) || !strings.Contains(err.Error(), `n2:d.csv against n1:c.csv: column "n" is number 2, not 1; they are the same in another order: write the columns of all these files in one order, or load them from here (without --at)`) {
+		t.Errorf("%v", err)
+	}
+	b.nothingLeft(t, c, "x")
 }
 
 func TestTwoClientsLoadTheSameName(t *testing.T) {

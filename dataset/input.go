@@ -77,7 +77,7 @@ func (f *File) look() (*os.File, os.FileInfo, error) {
 	if err == nil && info.IsDir() {
 		err = errors.New("it is a folder: name a file in it")
 	} else if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("it is a pipe or a device, and a load reads its input twice: copy it to a file, or give it to standard input and name - as the file")
+		err = errors.New("it is a pipe or a device, which cannot be opened again from its beginning, as a load may have to: copy it to a file, or give it to standard input and name - as the file")
 	}
 	if err != nil {
 		file.Close()

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
@@ -42,6 +44,7 @@ func (f *ndjsonFormat) look(ctx context.Context, in Input, first column.Schema) 
 	rows := int64(0)
 	w := &objects{lines: t.lines}
 	var sample sampling
+	var bad *LineError // the first
 	for sample.goesOn(t.consumed(), seen, func(c int) bool { return f.o.ColumnTypes.Index(names[c]) >= 0 }) {
 		err := w.next(func(name []byte, value []byte) error {
 			c, ok := index[string(name)]
@@ -62,7 +65,7 @@ func (f *ndjsonFormat) look(ctx context.Context, in Input, first column.Schema) 
 			break
 		}
 		if err != nil {
-			if _, err = lineOf(err); err != nil {
+			if bad, err = firstLine(bad, err); err != nil {
 				return nil, err
 			}
 			continue // the reading of rows reports it
@@ -75,7 +78,7 @@ func (f *ndjsonFormat) look(ctx context.Context, in Input, first column.Schema) 
 		}
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("%w: %s has no row from which columns could be inferred: give their types (--types name:type, …)", ErrInput, in.Name())
+		return nil, rowless(in, bad)
 	}
 	for i := range seen {
 		if f.o.ColumnTypes.Index(names[i]) < 0 && seen[i].isTorn() {
@@ -90,6 +93,23 @@ func (f *ndjsonFormat) look(ctx context.Context, in Input, first column.Schema) 
 		f.loose[c.Name] = f.o.ColumnTypes.Index(c.Name) >= 0 || seen[i].mixed || seen[i].is == guessStruct // objects without members
 	}
 	return s, nil
+}
+
+// firstLine keeps the first bad line; any other error is handed back.
+func firstLine(bad *LineError, err error) (*LineError, error) {
+	line, err := lineOf(err)
+	if bad == nil {
+		bad = line
+	}
+	return bad, err
+}
+
+// rowless says why a file has no row, by its first bad line if there is one.
+func rowless(in Input, bad *LineError) error {
+	if bad != nil {
+		return fmt.Errorf("%w: no line holds a row: %w", ErrInput, bad)
+	}
+	return fmt.Errorf("%w: %s has no row from which columns could be inferred: give their types (--types name:type, …)", ErrInput, in.Name())
 }
 
 // unmet are the columns with given types that no row has.
@@ -121,10 +141,25 @@ func (w *objects) next(member func(name, value []byte) error) error {
 			continue
 		}
 		if line[0] != '{' || !json.Valid(line) {
-			return w.lines.errorf("", "%w", errNoObject)
+			return w.lines.errorf("", "%w", noObject(line))
 		}
 		return w.members(line, member)
 	}
+}
+
+// noObject says why a line is no object, and what mends it.
+func noObject(line []byte) error {
+	if line[0] == '[' {
+		return fmt.Errorf("%w, but a list: write one object a line", errNoObject)
+	}
+	var wrong *json.SyntaxError
+	if line[0] != '{' || !errors.As(json.Unmarshal(line, new(json.RawMessage)), &wrong) {
+		return errNoObject
+	}
+	if wrong.Offset >= int64(len(line)) && strings.HasSuffix(wrong.Error(), "end of JSON input") {
+		return fmt.Errorf("%w: it ends within one, behind %d bytes: the line is cut off, or the object goes on in the next: write one object a line", errNoObject, len(line))
+	}
+	return fmt.Errorf("%w: byte %d: %w", errNoObject, wrong.Offset, wrong)
 }
 
 func (w *objects) members(line []byte, member func(name, value []byte) error) error {

@@ -380,6 +380,49 @@ func TestPipes(t *testing.T) {
 	}
 }
 
+// A file that is cut off or damaged says so, however it was compressed.
+func TestCompressedCutOff(t *testing.T) {
+	var gz, zst bytes.Buffer
+	text := make([]byte, 0, 60<<10)
+	for i := range 10_000 {
+		text = fmt.Appendf(text, "%d,x\n", i*i)
+	}
+	z := gzip.NewWriter(&gz)
+	z.Write(text)
+	z.Close()
+	e, err := zstd.NewWriter(&zst)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Write(text)
+	e.Close()
+	spoilt := bytes.Clone(gz.Bytes())
+	spoilt[len(spoilt)-6] ^= 1
+	for _, c := range []struct {
+		end    string
+		packed []byte
+		want   string
+	}{{".gz", gz.Bytes()[:gz.Len()/2], "it is cut off: its gzip data has no end"}, {".zst", zst.Bytes()[:zst.Len()/2], "it is cut off: its last zstd frame is not whole"},
+		{".gz", spoilt, "its gzip data is damaged"}} {
+		path := filepath.Join(t.TempDir(), "x.csv"+c.end)
+		if err := os.WriteFile(path, c.packed, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		in, err := OpenFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := in.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadAll(r); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+		r.Close()
+	}
+}
+
 // What was compressed and comes by a pipe, which has no name to say so, is unpacked as a file of such a name is.
 func TestSpoolCompressed(t *testing.T) {
 	text := strings.Repeat("a,1\n", 1000)

@@ -44,6 +44,11 @@ func openText(ctx context.Context, in Input, o *Options, phase Phase) (*textInpu
 // Read is for lines.
 func (t *textInput) Read(p []byte) (int, error) {
 	n, err := t.pass.tracked.Read(p)
+	if t.plain == 0 {
+		if format, ok := columnsFormat(p[:n]); ok {
+			return 0, fmt.Errorf("%w: %s is a file of format %s, not text: give it that format (--format %[3]s), or its name the ending .%[3]s", ErrInput, t.in.Name(), format)
+		}
+	}
 	t.plain += int64(n)
 	return n, err
 }

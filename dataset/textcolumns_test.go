@@ -155,6 +155,14 @@ func TestBadColumns(t *testing.T) {
 		{Options{Format: NDJSON}, []Input{text("x.ndjson", strings.Repeat(`{"a":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}`+"\n", sampleBytes/40)+`{"b":1}`)}, []string{`a member "b"`, "b:utf8"}},
 		{Options{Format: NDJSON}, []Input{text("x.ndjson", "")}, []string{"no row from which"}},
 		{Options{Format: Arrow}, []Input{text("x.arrow", "ARROW1\x00\x00nothing of it")}, []string{"x.arrow", "no Arrow file"}},
+		{Options{Format: NDJSON}, []Input{text("x.ndjson", `[{"id":1},{"id":2}]`)}, []string{"x.ndjson: line 1: it is not a JSON object, but a list: write one object a line"}},
+		{Options{Format: NDJSON}, []Input{text("x.ndjson", "\n"+`{"a":1`)}, []string{"x.ndjson: line 2: it is not a JSON object: it ends within one, behind 6 bytes", "cut off"}},
+		{Options{Format: NDJSON}, []Input{text("x.ndjson", `{"a":1]`)}, []string{"x.ndjson: line 1: it is not a JSON object: byte 7: invalid character ']'"}},
+		{Options{}, []Input{text("x.csv", "PAR1\x15\x04\x15\x80,")}, []string{"x.csv is a file of format parquet, not text", "--format parquet"}},
+		{Options{Format: NDJSON}, []Input{text("x.ndjson", "ARROW1\x00\x00")}, []string{"x.ndjson is a file of format arrow, not text", "--format arrow"}},
+		{Options{ColumnTypes: types(t, "d:i64")}, []Input{text("x.csv", "d\n1.10\n")}, []string{"x.csv: line 2: column d", `"1.10" is no i64: f64 takes it, or decimal128(38, 2)`}},
+		{Options{ColumnTypes: types(t, "d:u8")}, []Input{text("x.csv", "d\n1e3\n")}, []string{`"1e3" is no u8: f64 takes it`}},
+		{Options{ColumnTypes: types(t, "d:date32")}, []Input{text("x.csv", "d\n1.10\n")}, []string{`"1.10" is no date32, as in 2026-03-01`}},
 	} {
 		if c.o.Format == "" {
 			c.o.Format = CSV

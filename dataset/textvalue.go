@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"bytes"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -100,7 +101,17 @@ func readInteger(text []byte) (v uint64, negative, ok, fits bool) {
 	return v, negative, true, fits
 }
 
-func notA(text []byte, t column.Type) error { return fmt.Errorf("%s is no %v", clipped(text), t) }
+// notA says that text is no integer, and which types would take it.
+func notA(text []byte, t column.Type) error {
+	_, err := strconv.ParseFloat(string(text), 64)
+	if places := len(text) - 1 - bytes.IndexByte(text, '.'); err == nil && plainFloat(text) {
+		if !bytes.ContainsAny(text, "eEnN") && places < len(text) && places <= 38 {
+			return fmt.Errorf("%s is no %v: f64 takes it, or decimal128(38, %d)", clipped(text), t, places)
+		}
+		return fmt.Errorf("%s is no %v: f64 takes it", clipped(text), t)
+	}
+	return fmt.Errorf("%s is no %v", clipped(text), t)
+}
 
 func putSigned(t column.Type) textPutter {
 	most := uint64(1)<<(8*t.Size()-1) - 1
@@ -230,7 +241,10 @@ func putMoment(t column.Type) (textPutter, error) {
 		m, ok := column.ReadMoment(text)
 		if !ok {
 			v, negative, number, fits := readInteger(text)
-			if !number || t.ID == column.Date32 {
+			if t.ID == column.Date32 {
+				return fmt.Errorf("%s is no %v, as in 2026-03-01", clipped(text), t)
+			}
+			if !number {
 				return fmt.Errorf("%s is no %v, as in 2026-03-01T12:00:00Z", clipped(text), t)
 			}
 			if !fits || v > math.MaxInt64 { // a count of the unit

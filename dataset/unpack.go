@@ -53,7 +53,9 @@ func (s *stream) unpack(c compression) error {
 		if errors.Is(err, gzip.ErrHeader) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return errors.New("it is not compressed with gzip, as the .gz in its name says: rename it, or compress it")
 		}
-		s.plain = z
+		if err == nil {
+			s.plain = gzipReader{z}
+		}
 		return err
 	}
 	z, err := zstd.NewReader(countedReader{s}, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxZstdWindow), zstd.WithDecoderLowmem(true))
@@ -67,6 +69,20 @@ func (s *stream) unpack(c compression) error {
 	}
 	s.plain = zstdReader{z}
 	return nil
+}
+
+// gzipReader words errors.
+type gzipReader struct{ z *gzip.Reader }
+
+func (r gzipReader) Read(p []byte) (int, error) {
+	n, err := r.z.Read(p)
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		err = errors.New("it is cut off: its gzip data has no end: copy or compress it again")
+	case errors.Is(err, gzip.ErrChecksum) || errors.Is(err, gzip.ErrHeader):
+		err = fmt.Errorf("its gzip data is damaged: copy or compress it again: %w", err)
+	}
+	return n, err
 }
 
 // zstdReader words errors.

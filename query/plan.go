@@ -274,7 +274,7 @@ func (p *Plan) setOrder() error {
 		if i >= 0 {
 			down = false
 		} else {
-			i = out.Index(name)
+			i = out.Index(called(name))
 		}
 		if i < 0 {
 			return fmt.Errorf("%w: --order: nothing that comes out is called %.80q; %s", ErrQuery, name, schema.Suggest(name, out.Names()))
@@ -282,6 +282,17 @@ func (p *Plan) setOrder() error {
 		p.order = append(p.order, ordering{i, down})
 	}
 	return nil
+}
+
+// called is the name that col("NAME") stands for, which may hold any character; other text stands for itself.
+func called(text string) string {
+	text = strings.TrimSpace(text)
+	if inner, ok := strings.CutPrefix(text, "col("); ok && strings.HasSuffix(inner, ")") {
+		if name, err := strconv.Unquote(strings.TrimSpace(strings.TrimSuffix(inner, ")"))); err == nil {
+			return name
+		}
+	}
+	return text
 }
 
 // outputs are the columns of the answer, in their order.

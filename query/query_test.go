@@ -205,6 +205,52 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// Times and lengths of time are integers of their unit, and so is what is computed with them.
+func TestTimesAreIntegers(t *testing.T) {
+	of := func(text string) column.Type {
+		ty, err := column.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ty
+	}
+	cols := column.Schema{{Name: "when", Type: of("timestamp[us, UTC]")}, {Name: "at", Type: of("time64[us]")}, {Name: "took", Type: of("duration[us]")}}
+	p, err := Make(Query{Select: []string{"a=when + 1", "b=at + 1", "c=took + took"}, Where: "took > 1500000 && at < 43200000000"}, cols)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range p.Columns() {
+		if c.Type.ID != column.I64 {
+			t.Errorf("%s is %v", c.Name, c.Type)
+		}
+	}
+	if _, err := Make(Query{Where: `took > "1.5s"`}, cols); err == nil {
+		t.Error("a duration has a literal: docs/columns.md says that it has none")
+	}
+}
+
+// --order names what comes out as --select does: a name that holds any character within col(…), and with a - before it.
+func TestOrderNames(t *testing.T) {
+	odd := append(column.Schema{{Name: "user id", Type: column.Type{ID: column.I64}}, {Name: "a,b", Type: column.Type{ID: column.I64}},
+		{Name: "-n", Type: column.Type{ID: column.I64}}}, columns...)
+	for item, want := range map[string]ordering{
+		`col("user id")`: {0, false}, `-col("user id")`: {0, true}, "-col( `a,b` )": {1, true}, `col("a,b")`: {1, false},
+		"user id": {0, false}, "-user id": {0, true}, "-n": {2, false}, `-col("-n")`: {2, true}, `--n`: {2, true},
+	} {
+		p, err := Make(Query{Order: []string{item}}, odd)
+		if err != nil {
+			t.Errorf("%s: %v", item, err)
+		} else if len(p.order) != 1 || p.order[0] != want {
+			t.Errorf("%s: %v, want %v", item, p.order, want)
+		}
+	}
+	for _, item := range []string{`col("nobody")`, `col(user id)`, `-col("user id"`} {
+		if _, err := Make(Query{Order: []string{item}}, odd); err == nil || !strings.Contains(err.Error(), "--order: nothing that comes out is called") {
+			t.Errorf("%s: %v", item, err)
+		}
+	}
+}
+
 // FuzzAdd: whatever an element answers, it is refused or read.
 func FuzzAdd(f *testing.F) {
 	f.Add(append(row("info", uint64(3), "x", [2]uint64{1, 0}), end()...))

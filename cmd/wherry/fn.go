@@ -278,7 +278,7 @@ func (f *runFlags) addCall(cmd *cobra.Command) {
 	p.StringVar(&f.format, "format", "", "arrow, parquet, csv, json, ndjson, table or raw (default: table on a terminal, otherwise csv; raw for a function that returns plain bytes)")
 	p.StringVar(&f.form, "form", forms.Auto.String(), "the form of code that runs, everywhere: auto (as each node finds best), wasm, bitcode or elf")
 	p.Uint16Var(&f.hops, "hops", 0, fmt.Sprintf("how often one branch may move to another node, 1 to %d; %d is without bound (default %d; without bound if the function keeps scratch)", travel.MaxHops-1, travel.MaxHops, travel.DefaultHops))
-	p.Uint8Var(&f.workers, "workers", 1, fmt.Sprintf("how many workers of each node share its part, 1 to %d, if the function starts by chunk, or is a query as count is; a node lets as many work at once as it has cores, or its limit workers says", travel.MaxWorkers))
+	p.Uint8Var(&f.workers, "workers", 1, fmt.Sprintf("how many workers of each node share its part, 1 to %d, if the function starts by chunk and shares rows (by wherry_chunk_next, or a parameter workers), or is a query as count is; a node lets as many work at once as it has cores, or its limit workers says", travel.MaxWorkers))
 	p.Uint32Var(&f.branches, "branches", 0, fmt.Sprintf("branches of the whole call, 1 to %d (default: that many at a time)", travel.DefaultBranches))
 }
 

@@ -68,6 +68,25 @@ func (m *Manifest) ReadsColumns() bool {
 	return len(m.Windows) > 0 && m.Windows[0].Name == ColumnsWindow
 }
 
+// WorkersParam is the parameter, of an integer type, by which a function that starts by chunk hears how many workers each element has, and
+// then shares the rows among them itself.
+const WorkersParam = "workers"
+
+// HearsWorkers reports whether the function has that parameter.
+func (m *Manifest) HearsWorkers() bool {
+	if m.Params == nil {
+		return false
+	}
+	i := m.Params.Index(WorkersParam)
+	return i >= 0 && m.Params.Fields[i].Type.IsInteger()
+}
+
+// SharesRows reports whether several workers of the function can each read a share of an element's rows: it hears how many there are, or it
+// reads columns and has the calls by which wherry_chunk_next of wherry_columns.h finds that out. Each worker of any other would read all.
+func (m *Manifest) SharesRows() bool {
+	return m.HearsWorkers() || m.ReadsColumns() && slices.Contains(m.Imports, "row") && slices.Contains(m.Imports, "owner")
+}
+
 // Manifest is what an image says about its function. Everything in it is a
 // claim or a wish of its author; an element's own rules always win.
 type Manifest struct {

@@ -20,7 +20,11 @@
  *     }
  *
  * Nothing is copied: the values are Arrow's, where the node holds them. Only
- * pages that are read are touched. A shard without rows has no chunk. A shard
+ * pages that are read are touched. A shard without rows has no chunk. Where a
+ * node has several workers ("start": "chunk"), each is shown its own share of
+ * the chunks; unless the manifest has a parameter "workers", by which a function
+ * shares rows in its own way (WHERRY_WORKERS says so, which fn build defines):
+ * then each is shown all. A shard
  * of more than some 3.5 GiB does not fit into a function's memory: one that is
  * to read it too says wherry_chunk_slide in place of wherry_chunk_next, and
  * copies what it keeps of a chunk.
@@ -34,6 +38,9 @@
 typedef struct {
     uint64_t first; /* the row of this shard's part that is row 0 of the chunk */
     uint32_t rows;  /* 0: there are no more */
+    /* How many workers share the shard's chunks (0: not asked yet), which of
+     * them this is, and whose the next chunk is. */
+    uint32_t workers, worker, turn;
     /* Where that is; for the functions below. */
     uint32_t part, next, chunks, columns;
     const uint8_t *file, *directory, *entry;
@@ -76,8 +83,39 @@ WHERRY_HELPER int32_t wherry_part_next(wherry_chunk_t *c)
     return st == WHERRY_ERR_NO_WINDOW ? WHERRY_OK : st;
 }
 
-WHERRY_INLINE int32_t wherry_chunk_show(wherry_chunk_t *c)
+/* Finds how many workers this element has, and which of them runs here: numbers
+ * that stand for one element have the same first row. */
+WHERRY_HELPER int32_t wherry_chunk_workers(wherry_chunk_t *c)
 {
+    c->workers = 1;
+    c->worker = c->turn = 0;
+#ifndef WHERRY_WORKERS
+    int32_t self = wherry_self(), elements = wherry_elements();
+    uint64_t local;
+    if (elements == 1)
+        return WHERRY_OK;
+    int64_t row = wherry_row(0, self, 0); /* there is one: it has a chunk */
+    int32_t first = row < 0 ? (int32_t)row : wherry_owner(0, (uint64_t)row, &local);
+    if (first < 0 || first > self)
+        return first < 0 ? first : WHERRY_ERR_ARGUMENT;
+    c->worker = (uint32_t)(self - first);
+    while (first + (int32_t)c->workers < elements && wherry_row(0, first + (int32_t)c->workers, 0) == row)
+        c->workers++;
+#endif
+    return WHERRY_OK;
+}
+
+/* Shows the next chunk of the part, if it is this worker's; else passes it over. */
+WHERRY_HELPER int32_t wherry_chunk_show(wherry_chunk_t *c)
+{
+    if (!c->workers)
+        WHERRY_TRY(wherry_chunk_workers(c));
+    uint32_t turn = c->turn;
+    c->turn = turn + 1 == c->workers ? 0 : turn + 1;
+    if (turn != c->worker) {
+        c->next++;
+        return WHERRY_OK;
+    }
     c->entry = c->directory + 32 + 32 * (uint64_t)c->columns + c->next * (16 + 56 * (uint64_t)c->columns);
     c->first = wherry_directory_u64(c->entry);
     c->rows = (uint32_t)wherry_directory_u64(c->entry + 8);
@@ -85,16 +123,21 @@ WHERRY_INLINE int32_t wherry_chunk_show(wherry_chunk_t *c)
     return WHERRY_OK;
 }
 
-/* Shows the next rows of the shard. Begin with {0}; rows is 0 behind the last. */
+/* Shows the next rows of the shard, of several workers the next that are this
+ * one's. Begin with {0}; rows is 0 behind the last. */
 WHERRY_HELPER int32_t wherry_chunk_next(wherry_chunk_t *c)
 {
     c->rows = 0;
-    while (c->next == c->chunks) {
-        WHERRY_TRY(wherry_part_next(c));
-        if (!c->directory)
-            return WHERRY_OK;
+    while (!c->rows) {
+        if (c->next == c->chunks) {
+            WHERRY_TRY(wherry_part_next(c));
+            if (!c->directory)
+                return WHERRY_OK;
+        } else {
+            WHERRY_TRY(wherry_chunk_show(c));
+        }
     }
-    return wherry_chunk_show(c);
+    return WHERRY_OK;
 }
 
 /* The same of a shard of any size. What the chunk before showed, texts too, may
@@ -102,7 +145,11 @@ WHERRY_HELPER int32_t wherry_chunk_next(wherry_chunk_t *c)
 WHERRY_HELPER int32_t wherry_chunk_slide(wherry_chunk_t *c)
 {
     c->rows = 0;
-    while (c->next == c->chunks) {
+    while (!c->rows) {
+        if (c->next < c->chunks) {
+            WHERRY_TRY(wherry_chunk_show(c));
+            continue;
+        }
         int32_t st = wherry_part_next(c);
         if (st == WHERRY_ERR_LIMIT) { /* beside the others; it takes the place of one of them */
             wherry_view_t whole;
@@ -115,7 +162,7 @@ WHERRY_HELPER int32_t wherry_chunk_slide(wherry_chunk_t *c)
         if (!c->directory)
             return WHERRY_OK;
     }
-    return wherry_chunk_show(c);
+    return WHERRY_OK;
 }
 
 /* The values of a column, named by a parameter. WHERRY_ERR_ARGUMENT: there is

@@ -217,6 +217,13 @@ func Build(ctx context.Context, src Source, m image.Manifest, opts Options) (*im
 	if _, own := src.Includes[sdk.HeaderName]; !own && m.ABI != 0 && m.ABI != abi.Version {
 		return nil, fmt.Errorf("%w: the manifest says \"abi\": %d, and wherry.h is of version %d; leave abi out (docs/abi.md says how to bring a source up to date)", ErrSource, m.ABI, abi.Version)
 	}
+	if m.HearsWorkers() { // and shares rows itself: wherry_chunk_next is to show all
+		opts.Defines = maps.Clone(opts.Defines)
+		if opts.Defines == nil {
+			opts.Defines = map[string]string{}
+		}
+		opts.Defines["WHERRY_WORKERS"] = "1"
+	}
 	forms := opts.Forms
 	if len(forms) == 0 {
 		forms = []image.Form{image.Wasm}
