@@ -91,9 +91,18 @@ func readManifest(stem, file string) (image.Manifest, error) {
 	return m, nil
 }
 
+// maybeReady says whether a name can be a ready function's: one that has a dot or slash is a file's.
+func maybeReady(name string) bool { return !strings.ContainsAny(name, "./") }
+
+// isReady says whether loadImage finds a ready function by a name, and no file.
+func isReady(name string) bool {
+	_, err := xrdma.ID(name)
+	return maybeReady(name) && err == nil
+}
+
 // loadImage reads an image: a file, or a ready function by its name.
 func loadImage(name string) (*image.Image, error) {
-	if !strings.ContainsAny(name, "./") {
+	if maybeReady(name) {
 		img, err := xrdma.Lookup(name)
 		if err == nil {
 			return img, nil

@@ -28,7 +28,8 @@ func (a *app) fnKeysCommand() *cobra.Command {
 		Short: "Make keys that sign functions, and say which are trusted",
 		Long: `Native code (bitcode, ELF) runs at a node only if a key that the node trusts has
 signed it. wherry fn keys new makes a key; whoever has its file can sign. The
-others edit a trust file, which nodes read when they start (trust_file).`,
+others edit a trust file, which nodes read when they start and at SIGHUP
+(trust_file).`,
 		Example: "  wherry fn keys new release\n  wherry fn keys add release release.key --file trust.yaml\n  wherry fn keys ls --file trust.yaml",
 	})
 	parent.AddCommand(a.keysNewCommand(), a.keysListCommand(), a.keysAddCommand(), a.keysRemoveCommand())
@@ -181,7 +182,7 @@ func (a *app) keysAddCommand() *cobra.Command {
 		Short: "Have a trust file trust a key",
 		Long: `Add a key to a trust file, which is made if it is not there. KEY is a public key,
 64 hex digits, or the file of a key that wherry fn keys new made. Nodes read their
-trust file when they start.`,
+trust file when they start and at SIGHUP.`,
 		Example: "  wherry fn keys add release release.key --file trust.yaml\n  wherry fn keys add ann 3b6a27bc…f2b6 --form bitcode --function 'chase*' --file trust.yaml",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -34,7 +34,11 @@ same, and other keys' signatures stay.`,
 			if err != nil {
 				return err
 			}
-			if out == "" {
+			switch {
+			case out != "":
+			case isReady(args[0]):
+				return usagef("%s is a ready function, which is in no file: say where the signed image goes, as with -o %s.wfn", args[0], args[0])
+			default:
 				out = args[0]
 			}
 			if err := checkOut(out, key); err != nil {
@@ -58,7 +62,7 @@ same, and other keys' signatures stay.`,
 		},
 	}
 	cmd.Flags().StringVar(&key, "key", "", "the key that signs: a file that wherry fn keys new made")
-	cmd.Flags().StringVarP(&out, "output", "o", "", "file for the signed image, - for standard output; IMAGE itself if not given")
+	cmd.Flags().StringVarP(&out, "output", "o", "", "file for the signed image, - for standard output; IMAGE itself if that is a file and -o is not given")
 	return cmd
 }
 

@@ -317,6 +317,7 @@ func TestParseErrors(t *testing.T) {
 		"large":            {append(bytes.Clone(whole), make([]byte, MaxBytes)...), ErrTooLarge, "at most 16777216"},
 		"content past end": {edit(func(b []byte) []byte { le.PutUint64(b[atContent:], 1<<63); return b }), ErrFormat, "content"},
 		"checksum":         {edit(func(b []byte) []byte { b[len(b)-1] ^= 1; return b }), ErrChecksum, "SHA-256"},
+		"identity":         {edit(func(b []byte) []byte { b[HeaderBytes-1] ^= 1; return b }), ErrChecksum, hex.EncodeToString(whole[atID:HeaderBytes])},
 		"no content":       {reseal(func(b []byte) []byte { return b[:HeaderBytes] }), ErrFormat, "content head"},
 		"manifest past end": {reseal(func(b []byte) []byte {
 			le.PutUint32(b[HeaderBytes:], MaxManifestBytes)

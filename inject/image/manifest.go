@@ -367,6 +367,9 @@ func checkSchema(s *schema.Schema, validate func(*schema.Schema) error) error {
 	return validate(s)
 }
 
+// CheckName says why no function can have a name; nil: one can.
+func CheckName(name string) error { return checkLabel(name, MaxNameBytes) }
+
 // checkLabel accepts what can stand in a file name, a URL and a shell word unquoted.
 func checkLabel(s string, most int) error {
 	if s == "" {

@@ -66,7 +66,7 @@ func Parse(b []byte) (*Image, error) {
 	}
 	end := HeaderBytes + int(h.ContentBytes)
 	if got := identity(b[:end]); got != h.ID {
-		return nil, fmt.Errorf("%w: SHA-256 is %s, the header says %s", ErrChecksum, got.Short(), h.ID.Short())
+		return nil, fmt.Errorf("%w: SHA-256 is %s, the header says %s", ErrChecksum, got, h.ID)
 	}
 	img := &Image{id: h.ID, copyID: h.ID, encoded: bytes.Clone(b[:end])}
 	binary.LittleEndian.PutUint64(img.encoded[atTotal:], uint64(end))

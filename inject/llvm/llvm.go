@@ -342,7 +342,7 @@ func (l *Compiler) compile(ctx context.Context, r Request) ([]byte, error) {
 	case errors.As(err, &refused):
 		return nil, &Error{refused.Reason}
 	case errors.Is(err, compiler.ErrDeadline):
-		return nil, fmt.Errorf("%w; simplify the function, or ask whoever runs the element to allow more (Config.Deadline)", err)
+		return nil, fmt.Errorf("%w; simplify the function, or ask whoever runs the element to allow more (compile_time)", err)
 	case err != nil:
 		return nil, fmt.Errorf("compiling bitcode: %w", err)
 	}

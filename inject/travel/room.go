@@ -334,7 +334,7 @@ func (c *Core) onlyItself(inv *invocation, own bool) bool {
 
 // inItsOwnWay says why a branch ends for which only its own invocation leaves no room.
 func inItsOwnWay(r *Run) string {
-	const more = "let the element have more room (the engine's MaxInstances or MemoryBytes)"
+	const more = "let the element have more room (MaxInstances, of native code MaxWorkers, or MemoryBytes)"
 	if _, workers := r.Worker(); workers > 1 {
 		return fmt.Sprintf("%d of its %d workers keep scratch here, and that leaves no room of %d KiB for another: ask for fewer workers, or %s", r.inv.seats.held, workers, r.need>>10, more)
 	}
@@ -419,7 +419,7 @@ func (c *Core) heedRoom(now Instant, f *future, what roomWord, element string) {
 
 // gaveWay says why a future was ended to make room.
 const gaveWay = "its scratch stood in the way of a function that started earlier and waited for room there, while it waited for room itself, or for long to go on to an element that took no more: " +
-	"start it again, or let its elements have more room (the engine's MaxInstances or MemoryBytes, or travel's BacklogBytes)"
+	"start it again, or let its elements have more room (MaxInstances, of native code MaxWorkers, MemoryBytes, or Limits.BacklogBytes)"
 
 // awaits says what a branch waits for whose time is up here.
 func (c *Core) awaits(r *Run) string {
@@ -430,5 +430,5 @@ func (c *Core) awaits(r *Run) string {
 	default:
 		return ""
 	}
-	return fmt.Sprintf("; it waited for room for %d KiB, as did %d more: raise the engine's MaxInstances or MemoryBytes, start fewer at once, or allow more time", r.need>>10, c.rooms.n-1)
+	return fmt.Sprintf("; it waited for room for %d KiB, as did %d more: raise MaxInstances (of native code MaxWorkers) or MemoryBytes, start fewer at once, or allow more time", r.need>>10, c.rooms.n-1)
 }

@@ -54,6 +54,11 @@ func (k *Key) Validate() error {
 		if n == "" || strings.Contains(strings.TrimSuffix(n, "*"), "*") {
 			return fmt.Errorf("trust: key %s: %q is no name of a function: a * stands at the end only", k.Name, n)
 		}
+		if stem, open := strings.CutSuffix(n, "*"); stem != "" || !open {
+			if err := image.CheckName(stem); err != nil {
+				return fmt.Errorf("trust: key %s: no function is called that: %w", k.Name, err)
+			}
+		}
 	}
 	return nil
 }

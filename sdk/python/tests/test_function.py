@@ -1,6 +1,8 @@
 """What becomes of functions: the code for each processor, the manifest, and what is refused. Run by go test ./sdk."""
 
 import json
+import subprocess
+import sys
 import unittest
 
 import llvmlite.binding as llvm
@@ -146,6 +148,10 @@ class Refused(unittest.TestCase):
     def test_pack_says_why(self):
         with self.assertRaisesRegex(OSError, "nonesuch"):
             every_call.pack("x.wfn", ["x86_64"], "nonesuch")
+
+    def test_no_such_file(self):
+        ran = subprocess.run([sys.executable, "-m", "wherry", "nosuch.py"], capture_output=True, text=True)
+        self.assertEqual((ran.returncode, ran.stdout, ran.stderr), (2, "", "nosuch.py: No such file or directory\n"))
 
 
 if __name__ == "__main__":

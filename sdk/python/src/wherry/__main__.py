@@ -16,6 +16,11 @@ def main():
     parser.add_argument("--program", default="wherry", help="the wherry command (default: %(default)s)")
     args = parser.parse_args()
     folder = args.output or os.path.dirname(os.path.abspath(args.file))
+    try:
+        open(args.file, "rb").close()
+    except OSError as err:
+        print(f"{args.file}: {err.strerror}", file=sys.stderr)
+        return 2
     made = [f for f in runpy.run_path(args.file).values() if isinstance(f, Function)]
     if not made:
         print(f"{args.file} has no function that wherry.function decorates", file=sys.stderr)
