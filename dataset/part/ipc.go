@@ -97,7 +97,7 @@ func (s *Stream) Next() (columns []arrow.Array, err error) {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
 			return nil, fmt.Errorf("%w: it is cut off: copy or write the file again: %w", ErrPart, err)
 		}
-		return nil, fmt.Errorf("%w: %w", ErrPart, err)
+		return nil, fmt.Errorf("%w: %w: it is damaged: copy or write the file again", ErrPart, err)
 	}
 	for i, a := range rec.Columns() {
 		if err := validFull(a); err != nil {

@@ -369,10 +369,12 @@ func TestStreamRefuses(t *testing.T) {
 	}
 	whole := raw(t, arrow.Field{Name: "s", Type: arrow.BinaryTypes.String}, b.Finish())
 	offsets := le.AppendUint32(le.AppendUint32(nil, 0), 77)
-	if bytes.Count(whole, offsets) != 1 {
-		t.Fatal(bytes.Count(whole, offsets))
+	at := bytes.LastIndex(whole, offsets) // before it stands the length of the text, in the batch's head
+	if at < 0 {
+		t.Fatal("no offsets")
 	}
-	long := bytes.Replace(whole, offsets, le.AppendUint32(le.AppendUint32(nil, 0), 5000), 1)
+	long := append([]byte(nil), whole...)
+	le.PutUint32(long[at+4:], 5000)
 	for _, open := range []func() (*Stream, error){
 		func() (*Stream, error) { return NewFileStream(bytes.NewReader(long), 1<<20) },
 		func() (*Stream, error) { return NewStream(bytes.NewReader(long), 1<<20) },
