@@ -37,7 +37,7 @@ const edgeChunkRows = 64 << 10
 func columnsFormat(head []byte) (Format, bool) {
 	text := string(head)
 	switch {
-	case len(text) > 4 && strings.HasPrefix(text, "PAR1") && text[4] < ' ' && !strings.ContainsRune("\t\n\r", rune(text[4])):
+	case text == parquetMagic, len(text) > 4 && strings.HasPrefix(text, "PAR1") && text[4] < ' ' && !strings.ContainsRune("\t\n\r", rune(text[4])):
 		return Parquet, true
 	case strings.HasPrefix(text, "ARROW1\x00\x00"), strings.HasPrefix(text, "\xff\xff\xff\xff"): // a file, a stream
 		return Arrow, true

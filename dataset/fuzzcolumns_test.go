@@ -36,6 +36,9 @@ func FuzzParquetColumns(f *testing.F) {
 		}
 		f.Add([]byte(file))
 	}
+	for _, file := range smallFiles(f, "*") {
+		f.Add(file)
+	}
 	f.Fuzz(func(t *testing.T, b []byte) { loadsOrSays(t, Parquet, b) })
 }
 

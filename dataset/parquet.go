@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -248,14 +249,11 @@ func (r *parquetReader) rows(ctx context.Context, n int) ([]arrow.Array, error) 
 // pagesOf are the pages of a column of a row group, which were looked at.
 func (r *parquetReader) pagesOf(group int, leaf *parquet.Column, chunk parquet.ColumnChunk) parquet.Pages {
 	codec := r.footer.codecOf(group, leaf.Index(), len(r.leaves))
-	if plain(codec, leaf) {
-		return chunk.Pages()
-	}
 	m := &r.file.Metadata().RowGroups[group].Columns[leaf.Index()].MetaData
-	pages := newPlainPages(r.at, firstPage(m), m.TotalCompressedSize, codec, leaf, &r.scratch)
-	size := m.TotalCompressedSize
+	first, size := firstPage(m), m.TotalCompressedSize
+	pages := &plainPages{in: bufio.NewReaderSize(io.NewSectionReader(r.at, first, size), 4<<10), left: size, codec: codec, column: leaf, scratch: &r.scratch, most: int64(r.most), dictionary: -1, at: first}
 	defer func() { m.TotalCompressedSize = size }()
-	m.TotalCompressedSize = math.MaxInt64 - firstPage(m) // what it is unpacked is found when it is read
+	m.TotalCompressedSize = math.MaxInt64 - first // what it is unpacked is found when it is read
 	return chunk.(*parquet.FileColumnChunk).PagesFrom(pages)
 }
 
@@ -337,7 +335,7 @@ func (p *pageReader) next(n int) ([]parquet.Value, error) {
 	for {
 		if p.values == nil {
 			page, err := p.pages.ReadPage()
-			if err == io.EOF {
+			if err == io.EOF || errors.Is(err, ErrTooLarge) { // which says what to do
 				return nil, err
 			} else if err != nil {
 				return nil, spoilt(err)

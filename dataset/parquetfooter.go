@@ -55,7 +55,7 @@ type plainFooter struct {
 func newPlainFooter(at io.ReaderAt, size int64) (*plainFooter, error) {
 	var tail [parquetTail]byte
 	if size < int64(parquetTail+len(parquetMagic)) {
-		return nil, fmt.Errorf("it has %d bytes", size)
+		return nil, fmt.Errorf("it has %d bytes, the shortest has %d", size, parquetTail+len(parquetMagic))
 	}
 	if _, err := at.ReadAt(tail[:], size-int64(parquetTail)); err != nil && err != io.EOF {
 		return nil, err

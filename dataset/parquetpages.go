@@ -9,6 +9,7 @@ import (
 	"io"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/encoding/thrift"
 	"github.com/parquet-go/parquet-go/format"
 )
@@ -37,9 +38,9 @@ func (r *parquetReader) checkPages(at io.ReaderAt, group int) error {
 		if first < 0 || m.TotalCompressedSize < 0 || first > r.size || m.TotalCompressedSize > r.size-first {
 			return spoilt(fmt.Errorf("row group %d, column %q: its pages lie at %d, %d bytes of a file of %d: it is cut off", group, leaf.Name(), first, m.TotalCompressedSize, r.size))
 		}
-		pages := pageChecker{in: bufio.NewReaderSize(io.NewSectionReader(at, first, m.TotalCompressedSize), 64<<10), codec: r.footer.codecOf(group, leaf.Index(), len(r.leaves)), most: int64(r.most)}
+		pages := pageChecker{in: bufio.NewReaderSize(io.NewSectionReader(at, first, m.TotalCompressedSize), 64<<10), codec: r.footer.codecOf(group, leaf.Index(), len(r.leaves)), column: leaf, most: int64(r.most)}
 		if err := pages.check(m.TotalCompressedSize); err != nil {
-			if !errors.Is(err, ErrTooLarge) && !errors.Is(err, errPacked) { // which say what to do
+			if !errors.Is(err, ErrTooLarge) && !errors.Is(err, errPacked) && !errors.Is(err, errOldLevels) { // which say what to do
 				err = spoilt(err)
 			}
 			return fmt.Errorf("row group %d, column %q: %w", group, leaf.Name(), err)
@@ -58,10 +59,11 @@ func firstPage(m *format.ColumnMetaData) int64 {
 
 // pageChecker looks at the pages of a column of a row group.
 type pageChecker struct {
-	in    *bufio.Reader
-	codec format.CompressionCodec
-	most  int64 // bytes that a page may have
-	read  int64
+	in     *bufio.Reader
+	codec  format.CompressionCodec
+	column *parquet.Column
+	most   int64 // bytes that a page may have
+	read   int64
 }
 
 // Read is for the header's decoder, which takes no more than it needs.
@@ -96,6 +98,9 @@ func (p *pageChecker) check(total int64) error {
 			return p.tooLarge(page, "has %d MiB", plain>>20)
 		case values > maxPageValues:
 			return p.tooLarge(page, "has %d values", values)
+		}
+		if v1 := &h.DataPageHeader.V; h.Type == format.DataPage && (p.column.MaxRepetitionLevel() > 0 && v1.RepetitionLevelEncoding != format.RLE || p.column.MaxDefinitionLevel() > 0 && v1.DefinitionLevelEncoding != format.RLE) {
+			return fmt.Errorf("page %d: %w", page, errOldLevels)
 		}
 		body := &io.LimitedReader{R: p.in, N: size}
 		bound, err := p.bound(&h, body)

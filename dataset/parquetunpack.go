@@ -3,12 +3,10 @@ package dataset
 import (
 	"bufio"
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
-	"math/bits"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/snappy"
@@ -21,10 +19,11 @@ import (
 
 // scratch is the memory in which pages are unpacked. All columns of a reader share it: a page is handed on as a whole before the next one is read.
 type scratch struct {
-	packed, plain, bits []byte
-	head                bytes.Buffer
-	gzip                gzip.Reader
-	zstd                *zstd.Decoder
+	packed, plain, levels, values, runs []byte
+	shared                              []int32 // bytes that values have from the one before
+	head                                bytes.Buffer
+	gzip                                gzip.Reader
+	zstd                                *zstd.Decoder
 }
 
 // room is n bytes of memory that is used again; they are not zeros.
@@ -88,25 +87,19 @@ func (s *scratch) unpackTo(codec format.CompressionCodec, packed, plain []byte) 
 	return 0, errPacked
 }
 
-// plainPages shows the Parquet library a column of a row group whose pages are not packed, and whose truth values are plain bits.
+// plainPages shows the Parquet library a column of a row group whose pages are not packed, whose truth values are plain bits, and whose
+// values are as many as its levels say.
 type plainPages struct {
-	in      *bufio.Reader
-	left    int64 // bytes of the pages that are not read yet
-	codec   format.CompressionCodec
-	column  *parquet.Column
-	scratch *scratch
-	page    int
-	at      int64     // where the library reads on
-	ready   [2][]byte // a page's header and its body, as far as they are not handed on
-}
-
-// plain reports pages that the library can read as they are.
-func plain(codec format.CompressionCodec, c *parquet.Column) bool {
-	return codec == format.Uncompressed && c.Type().Kind() != parquet.Boolean
-}
-
-func newPlainPages(at io.ReaderAt, first, size int64, codec format.CompressionCodec, c *parquet.Column, s *scratch) *plainPages {
-	return &plainPages{in: bufio.NewReaderSize(io.NewSectionReader(at, first, size), 4<<10), left: size, codec: codec, column: c, scratch: s, at: first}
+	in         *bufio.Reader
+	left       int64 // bytes of the pages that are not read yet
+	codec      format.CompressionCodec
+	column     *parquet.Column
+	scratch    *scratch
+	most       int64 // bytes that a page may have
+	page       int
+	dictionary int       // its values; negative without one
+	at         int64     // where the library reads on
+	ready      [3][]byte // a page's header, its levels and its values, as far as they are not handed on
 }
 
 // ReadAt is called by the library with rising places only. It ends with a page, without an error, so that the library's buffer never
@@ -115,7 +108,7 @@ func (p *plainPages) ReadAt(b []byte, off int64) (int, error) {
 	if off != p.at {
 		return 0, errors.New("its dictionary is missing")
 	}
-	if len(p.ready[0])+len(p.ready[1]) == 0 {
+	for len(p.ready[0])+len(p.ready[1])+len(p.ready[2]) == 0 {
 		if p.left == 0 {
 			return 0, io.EOF
 		}
@@ -187,134 +180,34 @@ func (p *plainPages) next() error {
 	if err := p.scratch.unpack(codec, packed[levels:], body[levels:]); err != nil {
 		return err
 	}
-	if p.column.Type().Kind() == parquet.Boolean {
-		var err error
-		if body, err = p.plainBits(&h, body, levels); err != nil {
-			return err
-		}
-	}
 	return p.show(&h, body)
 }
 
-// show makes the page ready for the library.
-func (p *plainPages) show(h *format.PageHeader, body []byte) error {
-	h.CompressedPageSize, h.UncompressedPageSize, h.CRC = int32(len(body)), int32(len(body)), 0
+// show makes the page ready for the library, if there are values.
+func (p *plainPages) show(h *format.PageHeader, body []byte) (err error) {
+	var levels []byte
+	switch h.Type {
+	case format.DictionaryPage:
+		body, err = p.dictionaryPage(&h.DictionaryPageHeader.V, body)
+	case format.DataPage, format.DataPageV2:
+		levels, body, err = p.dataPage(h, body)
+		if err == nil && len(levels)+len(body) == 0 {
+			return nil
+		}
+	default:
+		err = fmt.Errorf("it is of type %v", h.Type)
+	}
+	if err != nil {
+		return err
+	}
+	size := int32(len(levels) + len(body))
+	h.CompressedPageSize, h.UncompressedPageSize, h.CRC = size, size, 0
 	h.DataPageHeader.V.Statistics, h.DataPageHeaderV2.V.Statistics = format.Statistics{}, format.Statistics{}
 	p.scratch.head.Reset()
 	var protocol thrift.CompactProtocol
 	if err := thrift.NewEncoder(protocol.NewWriter(&p.scratch.head)).Encode(h); err != nil {
 		return err
 	}
-	p.ready = [2][]byte{p.scratch.head.Bytes(), body}
-	return nil
-}
-
-// plainBits writes runs of truth values as bits: the library takes each run for as many values as whole bytes have. Levels are the bytes
-// in front of the values in pages of version 2.
-func (p *plainPages) plainBits(h *format.PageHeader, body []byte, levels int) ([]byte, error) {
-	values := int(h.DataPageHeaderV2.V.NumValues)
-	there := values - int(h.DataPageHeaderV2.V.NumNulls)
-	encoding := &h.DataPageHeaderV2.V.Encoding
-	switch h.Type {
-	case format.DataPage:
-		encoding, values = &h.DataPageHeader.V.Encoding, int(h.DataPageHeader.V.NumValues)
-	case format.DataPageV2:
-	default:
-		return body, nil
-	}
-	if *encoding != format.RLE {
-		return body, nil
-	}
-	if h.Type == format.DataPage {
-		var err error
-		if levels, there, err = p.levels(body, values); err != nil {
-			return nil, err
-		}
-	}
-	if there < 0 || there > values || values > maxPageValues {
-		return nil, fmt.Errorf("%d of %d values are there", there, values)
-	}
-	out := room(&p.scratch.bits, levels+(there+7)/8)
-	copy(out, body[:levels])
-	clear(out[levels:])
-	*encoding = format.Plain
-	runs := body[levels:]
-	if there == 0 {
-		return out, nil
-	}
-	if len(runs) < 4 || uint64(binary.LittleEndian.Uint32(runs)) > uint64(len(runs)-4) {
-		return nil, io.ErrUnexpectedEOF
-	}
-	n := 0
-	err := eachRun(runs[4:4+binary.LittleEndian.Uint32(runs)], 1, there, func(v uint64, count int) {
-		for i := n; v != 0 && i < n+count; i++ {
-			out[levels+i/8] |= 1 << (i % 8)
-		}
-		n += count
-	})
-	return out, err
-}
-
-// levels finds, in a page of version 1 with so many values, how many bytes its levels take and how many values are there.
-func (p *plainPages) levels(body []byte, values int) (size, there int, err error) {
-	there = values
-	for i, most := range []int{p.column.MaxRepetitionLevel(), p.column.MaxDefinitionLevel()} {
-		if most == 0 {
-			continue
-		}
-		rest := body[size:]
-		if len(rest) < 4 || uint64(binary.LittleEndian.Uint32(rest)) > uint64(len(rest)-4) {
-			return 0, 0, io.ErrUnexpectedEOF
-		}
-		runs := rest[4 : 4+binary.LittleEndian.Uint32(rest)]
-		size += 4 + len(runs)
-		if i == 0 {
-			continue
-		}
-		there = 0
-		err = eachRun(runs, bits.Len(uint(most)), values, func(v uint64, count int) {
-			if v == uint64(most) {
-				there += count
-			}
-		})
-	}
-	return size, there, err
-}
-
-// eachRun goes over numbers of so many bits in Parquet's hybrid of runs and packed bits, until there were n of them.
-func eachRun(b []byte, width, n int, do func(v uint64, count int)) error {
-	mask := uint64(1)<<width - 1
-	for n > 0 {
-		head, size := binary.Uvarint(b)
-		if size <= 0 {
-			return fmt.Errorf("it ends %d values early", n)
-		}
-		b = b[size:]
-		if head&1 == 0 { // a run
-			bytes := (width + 7) / 8
-			if len(b) < bytes {
-				return io.ErrUnexpectedEOF
-			}
-			var le [8]byte
-			copy(le[:], b[:bytes])
-			count := int(min(head>>1, uint64(n)))
-			do(binary.LittleEndian.Uint64(le[:])&mask, count)
-			b, n = b[bytes:], n-count
-			continue
-		}
-		groups := head >> 1 // of eight
-		if groups > uint64(len(b)/width) {
-			return io.ErrUnexpectedEOF
-		}
-		for i := 0; i < int(groups)*8 && n > 0; i, n = i+1, n-1 {
-			v := uint64(0)
-			for bit := range width {
-				at := i*width + bit
-				v |= uint64(b[at/8]>>(at%8)&1) << bit
-			}
-			do(v, 1)
-		}
-		b = b[int(groups)*width:]
-	}
+	p.ready = [3][]byte{p.scratch.head.Bytes(), levels, body}
 	return nil
 }
