@@ -29,11 +29,7 @@ func (f arrowFormat) open(ctx context.Context, in Input, phase Phase, s column.S
 	if err != nil {
 		return nil, err
 	}
-	if differs := s.Differs(r.schema); differs != "" {
-		r.Close()
-		return nil, fmt.Errorf("%w: %s: %s", ErrChanged, in.Name(), differs)
-	}
-	return r, nil
+	return inOrder(in, r, s)
 }
 
 func (f arrowFormat) start(ctx context.Context, in Input, phase Phase) (*arrowReader, error) {

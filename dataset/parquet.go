@@ -35,11 +35,7 @@ func (f parquetFormat) open(ctx context.Context, in Input, phase Phase, s column
 	if err != nil {
 		return nil, err
 	}
-	if differs := s.Differs(r.schema); differs != "" {
-		r.Close()
-		return nil, fmt.Errorf("%w: %s: %s", ErrChanged, in.Name(), differs)
-	}
-	return r, nil
+	return inOrder(in, r, s)
 }
 
 // damaged makes an error of a panic: the Parquet library panics on some files that are damaged.
