@@ -150,7 +150,7 @@ func (r *parquetReader) columns() error {
 	return r.schema.Validate()
 }
 
-// arrowFields are columns as programs of the Arrow project leave them in the file's metadata: with time zones and extensions, which Parquet itself forgets.
+// arrowFields are columns as programs of the Arrow project leave them in the file's metadata: with time zones, durations and extensions, which Parquet itself forgets.
 func (r *parquetReader) arrowFields() map[string]arrow.Field {
 	out := map[string]arrow.Field{}
 	text, ok := r.file.Lookup("ARROW:schema")

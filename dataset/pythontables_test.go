@@ -166,3 +166,47 @@ func TestArrowTables(t *testing.T) {
 	python(t, makers+arrowTables, dir, "2")
 	sameTables(t, dir, Arrow, ".arrow")
 }
+
+const metadataTables = `
+import sys, datetime, pyarrow as pa, pyarrow.ipc, pyarrow.parquet as pq, polars as pl
+dir = sys.argv[1]
+at, day = datetime.datetime(2026, 3, 1, 12), datetime.timedelta(1)
+columns = {u: pa.array([1, None, -3], pa.duration(u)) for u in ['s', 'ms', 'us', 'ns']}
+columns |= {f'at {u}': pa.array([at, None, at], pa.timestamp(u, 'Europe/Berlin')) for u in ['ms', 'us', 'ns']}
+columns['local'] = pa.array([at, None, at], pa.timestamp('us'))
+columns['n'] = pa.array([1, None, -3], pa.int64())
+columns['list'] = pa.array([[1], None, [2, None]], pa.list_(pa.duration('us')))
+columns['group'] = pa.array([{'x': 1}, None, {'x': None}], pa.struct([('x', pa.duration('ms'))]))
+t = pa.table(columns)
+p = pl.DataFrame({**{u: pl.Series([day, None, -day], dtype=pl.Duration(u)) for u in ['ms', 'us', 'ns']}, 'l': [[day], None, [None]], 's': [{'x': day}, {'x': None}, None],
+    'at': pl.Series([at, None, at], dtype=pl.Datetime('us')).dt.replace_time_zone('Europe/Berlin')})
+for name, t in [('arrow', t), ('polars', p.to_arrow())]:
+    with pa.ipc.new_stream(f'{dir}/{name}.arrows', t.schema) as w: w.write_table(t)
+    pq.write_table(t, f'{dir}/{name}-arrow.parquet')
+p.write_parquet(f'{dir}/polars-own.parquet')
+`
+
+// What Parquet itself has no words for is read from the Arrow schema in a file's metadata.
+func TestParquetArrowTypes(t *testing.T) {
+	dir := t.TempDir()
+	python(t, metadataTables, dir)
+	sameTables(t, dir, Parquet, ".parquet")
+	for _, name := range []string{"arrow-arrow.parquet", "polars-arrow.parquet", "polars-own.parquet"} {
+		var types [2]string
+		table, _, _ := strings.Cut(name, "-")
+		for i, format := range []Format{Parquet, Arrow} {
+			in, err := OpenFile(filepath.Join(dir, []string{name, table + ".arrows"}[i]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := loaded(t, Options{Format: format}, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			types[i] = p.Columns.List()
+		}
+		if types[0] != types[1] {
+			t.Errorf("%s has %s, want %s", name, types[0], types[1])
+		}
+	}
+}

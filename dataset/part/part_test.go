@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -399,6 +400,24 @@ func TestStreamRefuses(t *testing.T) {
 	defer s.Close()
 	if _, err := s.Next(); !errors.Is(err, ErrPart) {
 		t.Error(err)
+	}
+}
+
+// A schema in a Parquet file's metadata takes no more memory than it has bytes.
+func TestParseSchemaLength(t *testing.T) {
+	long := binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, ^uint32(0)), 1<<30)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var out bytes.Buffer
+	if err := ipc.NewWriter(&out, ipc.WithSchema(arrow.NewSchema(nil, nil))).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ParseSchema(base64.StdEncoding.EncodeToString(append(long, out.Bytes()[messagePrefix:]...))); !errors.Is(err, ErrPart) {
+		t.Error(err)
+	}
+	runtime.ReadMemStats(&after)
+	if taken := after.TotalAlloc - before.TotalAlloc; taken > 64<<20 {
+		t.Errorf("%d MiB were allocated", taken>>20)
 	}
 }
 
