@@ -157,6 +157,9 @@ for name, n, some in [('whole', 1501, 0), ('some', 2003, .3), ('none', 0, .5)]:
     with pa.ipc.new_stream(f'{dir}/polars_{name}.arrows', p.to_arrow().schema) as w: w.write_table(p.to_arrow())
     for codec in ['uncompressed', 'lz4', 'zstd']:
         p.write_ipc(f'{dir}/polars_{name}-{codec}.arrow', compression=codec)
+    for path in [f'{dir}/polars_{name}-zstd.arrow', f'{dir}/{name}-arrow-None.arrow']:
+        for ending, codec in [('gz', 'gzip'), ('zst', 'zstd')]:
+            with open(path, 'rb') as f, pa.output_stream(f'{path}.{ending}', compression=codec) as out: out.write(f.read())
 `
 
 // Arrow files are read by their footer: Polars writes no stream in front of it.
@@ -165,6 +168,66 @@ func TestArrowTables(t *testing.T) {
 	makers, _, _ := strings.Cut(randomTables, "# encodings of columns")
 	python(t, makers+arrowTables, dir, "2")
 	sameTables(t, dir, Arrow, ".arrow")
+	sameTables(t, dir, Arrow, ".arrow.gz")
+	sameTables(t, dir, Arrow, ".arrow.zst")
+	pipedTable(t, filepath.Join(dir, "polars_some-lz4.arrow"), filepath.Join(dir, "polars_some.arrows"))
+	pipedTable(t, filepath.Join(dir, "polars_some-zstd.arrow.gz"), filepath.Join(dir, "polars_some.arrows"))
+	unpackedTable(t, filepath.Join(dir, "polars_some-zstd.arrow.zst"))
+}
+
+// pipedTable compares a file on standard input with another one.
+func pipedTable(t *testing.T, path, same string) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	spool, err := NewSpool(t.Context(), "standard input", f, "", 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer spool.Close()
+	if err := spool.Unpack(); err != nil {
+		t.Fatal(err)
+	}
+	_, text, err := loadedAs(t, writer.NDJSON, 1, Options{Format: Arrow}, spool)
+	if err != nil || text != tableFile(t, Arrow, same) {
+		t.Errorf("%s, piped: %d bytes, %v", filepath.Base(path), len(text), err)
+	}
+}
+
+// unpackedTable loads a file that needs a copy: it takes disk in the folder for temporary files, its rows go to all elements, and nothing is left.
+func unpackedTable(t *testing.T, path string) {
+	t.Helper()
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	in, err := OpenFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := openFiles(t)
+	p, _, err := loadedAs(t, writer.NDJSON, 2, Options{Format: Arrow}, in)
+	if err != nil || len(p.Parts[0]) == 0 || len(p.Parts[1]) == 0 {
+		t.Fatalf("%+v: %v", p, err)
+	}
+	if left, err := os.ReadDir(tmp); err != nil || len(left) > 0 || openFiles(t) != open {
+		t.Errorf("%v is left, %d files are open, and %d were: %v", left, openFiles(t), open, err)
+	}
+	t.Setenv("TMPDIR", filepath.Join(tmp, "none"))
+	if _, err := loaded(t, Options{Format: Arrow}, in); err == nil || !strings.Contains(err.Error(), "none") {
+		t.Error(err)
+	}
+}
+
+// openFiles is how many files this process has open.
+func openFiles(t *testing.T) int {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(open)
 }
 
 const metadataTables = `

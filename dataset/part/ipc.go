@@ -34,6 +34,12 @@ type Stream struct {
 }
 
 // NewStream reads the schema. A batch may take so many bytes, unpacked.
+// NeedsFooter reports an Arrow file, from its start, that is no stream behind its magic: NewStream refuses it.
+func NeedsFooter(in *bufio.Reader) bool {
+	begin, _ := in.Peek(len(fileMagic) + 2 + 4)
+	return len(begin) == len(fileMagic)+2+4 && string(begin[:len(fileMagic)]) == fileMagic && binary.LittleEndian.Uint32(begin[len(fileMagic)+2:]) != math.MaxUint32
+}
+
 func NewStream(from io.Reader, most uint64) (s *Stream, err error) {
 	in := bufio.NewReader(from)
 	if magic, err := in.Peek(len(fileMagic) + 2); err == nil && string(magic[:len(fileMagic)]) == fileMagic {
@@ -286,7 +292,7 @@ func (m *messages) next() error {
 		return err // io.EOF: a stream may end without saying so
 	}
 	if binary.LittleEndian.Uint32(prefix) != math.MaxUint32 {
-		return errors.New("a message does not begin as Arrow's do since version 0.15: if it is a file that Polars wrote, decompress it, or write it as a stream")
+		return errors.New("a message does not begin as Arrow's do since version 0.15: write the file again with a newer program")
 	}
 	if _, err := io.ReadFull(m.r, prefix[4:]); err != nil {
 		return io.ErrUnexpectedEOF
