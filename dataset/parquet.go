@@ -228,7 +228,7 @@ func (r *parquetReader) rows(ctx context.Context, n int) ([]arrow.Array, error) 
 			releaseAll(out)
 			return nil, err
 		}
-		a, err := r.column(c, n)
+		a, err := r.oneColumn(c, n)
 		if err != nil {
 			releaseAll(out)
 			return nil, fmt.Errorf("row group %d, column %q: %w", r.group-1, r.schema[c].Name, err)
@@ -267,6 +267,16 @@ func releaseAll(arrays []arrow.Array) {
 	for _, a := range arrays {
 		a.Release()
 	}
+}
+
+// oneColumn makes an error of a panic, so that it has the column's name.
+func (r *parquetReader) oneColumn(c, n int) (a arrow.Array, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = spoilt(fmt.Errorf("it is damaged: %v", r))
+		}
+	}()
+	return r.column(c, n)
 }
 
 // column reads n values of a column.
