@@ -173,6 +173,9 @@ func (v *view) lacks(was *view) {
 	}
 }
 
+// managerNames are the managers that are there, by name.
+func (v *view) managerNames() []string { return slices.Compact(slices.Sorted(maps.Values(v.managers))) }
+
 // alive reports whether a place's component is there in that life.
 func (v *view) alive(p place) bool {
 	c := v.components[p.Name]
