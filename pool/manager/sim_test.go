@@ -25,7 +25,6 @@ type world struct {
 	t     seeds.Fail
 	store *cluster.Memory
 	still time.Duration // the store stands still until then: no lease ends, and no call has an outcome
-	learn bool          // components know one manager, and learn of the others; else they register with any
 	loose bool          // the store forgets conditions: the checks must notice
 	lossy float64       // of calls to the store and to components: lost before or after they happened
 
@@ -329,15 +328,10 @@ func (c *simComponent) reserve(req *pool.ReserveRequest) error {
 	return nil
 }
 
-// register has a component tell a manager of itself, each second; where it learns of managers, another one after one that gave no answer, as package node does.
+// register has a component tell a manager of itself, each second, and another one after one that gave no answer. At first it knows one, as package node may.
 func (c *simComponent) register(life int) {
 	w, answered := c.w, false
 	if !c.up || c.life != life {
-		return
-	}
-	if !w.learn {
-		w.After(manager.RenewTime+w.Between(0, 50*time.Millisecond), func() { c.register(life) })
-		c.registerWith(w.managers[w.Rand.IntN(len(w.managers))], life, func(*manager.RegisterReply) {})
 		return
 	}
 	if len(c.known) == 0 {

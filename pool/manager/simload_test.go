@@ -302,7 +302,6 @@ func TestStall(t *testing.T) {
 	}
 	trials.Each(t, n, func(seed uint64, fail seeds.Fail) {
 		w := newWorld(seed, fail, 6, 1+int(seed%3))
-		w.learn = true
 		w.Run(10 * time.Second)
 		var t1, t2 *pool.Table
 		w.ask(pool.CreateRequest{Name: "a", Size: 512 * mib}, func(a any, err error) { t1, _ = a.(*pool.Table) })
