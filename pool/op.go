@@ -55,6 +55,14 @@ func (o Op) Poll() bool {
 	return o.op.Poll()
 }
 
+// Component is where the first byte lies; "" where that is not known.
+func (o Op) Component() string {
+	if e, _, _ := o.m.view.Load().locate(o.off); e != nil {
+		return e.home.component
+	}
+	return ""
+}
+
 // Wait drives progress until the operation has ended, and returns its error. When the context ends first, the operation is given up.
 func (o Op) Wait(ctx context.Context) error {
 	if o.err != nil {

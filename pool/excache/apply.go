@@ -167,13 +167,24 @@ func (c *Cache) lose(err error) {
 	if c.lost != nil {
 		return
 	}
-	c.lost = fmt.Errorf("%w: %w", ErrLost, err)
+	c.lost = loss(err)
 	for r := range c.rooms {
 		if c.rooms[r].share == nil {
 			c.core.Lose(r)
 		}
 	}
 	c.tell(c.lost)
+}
+
+// loss is err as a user reads it: it says once that memory was lost.
+func loss(err error) error {
+	if gone, is := err.(*lostError); is {
+		err = gone.error
+	}
+	if errors.Is(err, ErrLost) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrLost, err)
 }
 
 func (c *Cache) tell(err error) {

@@ -141,11 +141,8 @@ func (c *Cache) reapFlights() {
 			if c.attended-c.all[i].begun > silence {
 				answered := c.config.Store.Done(1<<i) != 0
 				err := c.config.Store.End(i)
-				if err != nil {
-					err = fmt.Errorf("%w: no answer in %v", ErrLost, silence)
-					if !answered {
-						c.config.Store.Silent()
-					}
+				if err != nil && !answered {
+					c.config.Store.Silent()
 				}
 				c.landed(i, err)
 			}
@@ -192,7 +189,7 @@ func (c *Cache) landed(i int, err error) {
 			c.timer.Reset(retryPause)
 			return
 		}
-		err = fmt.Errorf("%w: not in %v: %w", ErrLost, silence, err)
+		err = fmt.Errorf("%w: no success in %v: %w", ErrLost, silence, err)
 	}
 	c.wanted.Store(c.wanted.Load() &^ (1 << i))
 	if err == nil {

@@ -42,7 +42,7 @@ func findLibrary(name string, first []string) (string, error) {
 func foreign(path string) error {
 	f, err := elf.Open(path)
 	if err != nil {
-		return fmt.Errorf("%w: %s is no program that the kernel loads: %w", ErrProgram, path, err)
+		return fmt.Errorf("%w: %s is no program that the kernel loads; a script without a first line like #!/bin/sh is run through its interpreter, as in -- sh %s: %w", ErrProgram, path, path, err)
 	}
 	defer f.Close()
 	library, err := elf.NewFile(strings.NewReader(string(shim.Library())))

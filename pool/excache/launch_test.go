@@ -121,7 +121,7 @@ func TestRefused(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "script")
 	os.WriteFile(text, []byte("hello"), 0o755)
 	os.WriteFile(script, []byte("#! "+static+" -x\n"), 0o755)
-	for path, want := range map[string]string{static: "statically", setuid: "set-user-id", text: "no program", script: "statically"} {
+	for path, want := range map[string]string{static: "statically", setuid: "set-user-id", text: "-- sh " + text, script: "statically"} {
 		_, err := Run(Config{LocalBytes: 1 << 20, Store: &testStore{}}, Program{Args: []string{path}})
 		if !errors.Is(err, ErrProgram) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", path, err, want)

@@ -44,7 +44,7 @@ type roomBytes struct {
 const lateTime = time.Minute
 
 // errGivenUp: the component did not answer in time.
-var errGivenUp = errors.New("an operation was given up")
+var errGivenUp = errors.New("no answer")
 
 // NewRegions makes a store of regions at a component.
 func NewRegions(p *pool.Pool, component string) *Regions {
@@ -243,7 +243,7 @@ func (s *Regions) End(i int) error {
 	s.under.Unlock()
 	if !op.Poll() {
 		op.Forget()
-		return errGivenUp
+		return fmt.Errorf("%w from node %s", errGivenUp, op.Component())
 	}
 	return lostOr(op.Wait(context.Background())) // which it need not
 }

@@ -105,7 +105,9 @@ func (c *Cache) part(s *session) {
 }
 
 func (c *Cache) serve(s *session) error {
-	if err := c.greet(s); err != nil {
+	if err := c.greet(s); errors.Is(err, io.EOF) || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
+		return nil // it has ended, or is a fork's that was refused
+	} else if err != nil {
 		return fmt.Errorf("%w: %w", ErrProgram, err)
 	}
 	c.mu.Lock()

@@ -299,7 +299,7 @@ func (c *Cache) loseShare(sh *share, err error) {
 	for _, r := range sh.rooms {
 		c.core.Lose(r)
 	}
-	c.tell(fmt.Errorf("%w: share %s: %w", ErrLost, sh.Name, err))
+	c.tell(fmt.Errorf("share %s: %w", sh.Name, loss(err)))
 }
 
 // flush puts what was changed of a share into the store, as it is at one moment: writes wait until all is there.

@@ -3,9 +3,11 @@ package excache
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -138,6 +140,9 @@ func TestSilence(t *testing.T) {
 			for range 3 { // it is tried again first, if it failed
 				c.due.Store(true)
 				c.reap()
+			}
+			if n := strings.Count(fmt.Sprint(told), ErrLost.Error()); n != 1 {
+				t.Errorf("it is told %d times that memory is lost: %v", n, told)
 			}
 			if !errors.Is(told, ErrLost) || c.wanted.Load() != 0 || c.core.pages[0].state != lost {
 				t.Errorf("told %v, wanted %#x, page %d", told, c.wanted.Load(), c.core.pages[0].state)
