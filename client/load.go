@@ -605,10 +605,7 @@ func differ(a, b *control.FileReply) string {
 	switch {
 	case differs == "":
 	case reordered(a.Columns, b.Columns):
-		differs += "; they are the same in another order: write the columns of all these files in one order"
-		if a.Inferred != nil && b.Inferred != nil { // text
-			differs += ", or load them from here (without --at), where their order does not matter"
-		}
+		differs += "; they are the same in another order: write the columns of all these files in one order, or load them from here (without --at), where their order does not matter"
 	case a.Inferred != nil || b.Inferred != nil:
 		differs += "; types were inferred for each file by itself: give those that differ (--types)"
 	}

@@ -89,6 +89,21 @@ func (s Schema) String() string {
 	return b.String()
 }
 
+// InOrder is the schema with its columns in the order of another one, which has the same, and their numbers here; nil if it has others.
+func (s Schema) InOrder(of Schema) (out Schema, from []int) {
+	if len(of) != len(s) {
+		return nil, nil
+	}
+	for _, c := range of {
+		i := s.Index(c.Name)
+		if i < 0 {
+			return nil, nil
+		}
+		out, from = append(out, s[i]), append(from, i)
+	}
+	return out, from
+}
+
 // Differs says in words how two schemas differ; "" if they do not. Whether values may be missing is no difference.
 func (s Schema) Differs(other Schema) string {
 	for i, c := range s {

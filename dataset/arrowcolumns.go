@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -29,11 +30,7 @@ func (f arrowFormat) open(ctx context.Context, in Input, phase Phase, s column.S
 	if err != nil {
 		return nil, err
 	}
-	if differs := s.Differs(r.schema); differs != "" {
-		r.Close()
-		return nil, fmt.Errorf("%w: %s: %s", ErrChanged, in.Name(), differs)
-	}
-	return r, nil
+	return inOrder(in, r, s)
 }
 
 func (f arrowFormat) start(ctx context.Context, in Input, phase Phase) (*arrowReader, error) {
@@ -42,16 +39,41 @@ func (f arrowFormat) start(ctx context.Context, in Input, phase Phase) (*arrowRe
 		return nil, err
 	}
 	r := &arrowReader{in: in, pass: pass, most: uint64(f.o.MemoryBytes) / 2, chunkRows: part.ChunkRows}
+	start := bufio.NewReader(pass.tracked)
 	if file := arrowFile(in, pass); file != nil {
 		r.stream, err = part.NewFileStream(file, r.most)
+	} else if part.NeedsFooter(start) {
+		defer pass.stream.Close()
+		return f.unpacked(ctx, in, start, phase)
 	} else {
-		r.stream, err = part.NewStream(pass.tracked, r.most)
+		r.stream, err = part.NewStream(start, r.most)
 	}
 	if err != nil {
 		pass.stream.Close()
 		return nil, fmt.Errorf("%w: %s: %w", ErrInput, in.Name(), err)
 	}
 	r.schema = r.stream.Columns
+	return r, nil
+}
+
+// maxUnpackedBytes bounds the disk that an unpacked copy takes: a shard has less. A node reads one file of columns at a time.
+const maxUnpackedBytes = 16 << 30
+
+// unpacked reads an Arrow file that is compressed as a whole, and has to be read by its footer: from a copy without a name, in the folder for temporary files.
+func (f arrowFormat) unpacked(ctx context.Context, in Input, from io.Reader, phase Phase) (*arrowReader, error) {
+	spool, err := NewSpool(ctx, in.Name(), from, "", maxUnpackedBytes, nil)
+	if errors.Is(err, ErrTooLarge) {
+		return nil, fmt.Errorf("%w: %s: it is compressed as a whole, and has more than %d GiB unpacked: decompress it", ErrTooLarge, in.Name(), maxUnpackedBytes>>30)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r, err := f.start(ctx, spool, phase)
+	if err != nil {
+		spool.Close()
+		return nil, err
+	}
+	r.spool = spool
 	return r, nil
 }
 
@@ -93,6 +115,7 @@ func (p *placedReader) ReadAt(b []byte, off int64) (int, error) {
 type arrowReader struct {
 	in        Input
 	pass      *reading
+	spool     *Spool // nil: in is not unpacked to be read
 	stream    *part.Stream
 	schema    column.Schema
 	batch     []arrow.Array
@@ -147,4 +170,7 @@ func (r *arrowReader) Close() {
 	releaseAll(r.batch)
 	r.stream.Close()
 	r.pass.stream.Close()
+	if r.spool != nil {
+		r.spool.Close()
+	}
 }

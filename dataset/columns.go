@@ -149,8 +149,11 @@ func scanColumns(ctx context.Context, ins []Input, o *Options) (*Plan, error) {
 	return p, nil
 }
 
-// agree compares a file's columns with the first one's.
+// agree compares a file's columns with the first one's, which may be in another order.
 func (f *files) agree(in Input, s column.Schema) error {
+	if like, _ := s.InOrder(f.schema); like != nil {
+		s = like
+	}
 	if differs := f.schema.Differs(s); differs != "" {
 		return fmt.Errorf("%w: the columns differ: %s against %s: %s; write it again with the same columns, or load it as a dataset of its own", ErrInput, in.Name(), f.against, differs)
 	}
@@ -161,6 +164,40 @@ func (f *files) agree(in Input, s column.Schema) error {
 }
 
 func (f *files) Columns() column.Schema { return f.schema }
+
+// inOrder reads a file's columns in the order of s. If they are others than when the file was looked at, it closes the file.
+func inOrder(in Input, r columnar, s column.Schema) (columnar, error) {
+	own, from := r.Columns().InOrder(s)
+	if own == nil {
+		own = r.Columns()
+	}
+	if differs := s.Differs(own); differs != "" {
+		r.Close()
+		return nil, fmt.Errorf("%w: %s: %s", ErrChanged, in.Name(), differs)
+	}
+	return &ordered{columnar: r, columns: own, from: from}, nil
+}
+
+// ordered is a file whose columns are read in another order than they lie.
+type ordered struct {
+	columnar
+	columns column.Schema
+	from    []int // their numbers in the file
+}
+
+func (o *ordered) Columns() column.Schema { return o.columns }
+
+func (o *ordered) Next(ctx context.Context) ([]arrow.Array, error) {
+	columns, err := o.columnar.Next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]arrow.Array, len(columns))
+	for i, c := range o.from {
+		out[i] = columns[c]
+	}
+	return out, nil
+}
 
 func (f *files) Next(ctx context.Context) ([]arrow.Array, error) {
 	for {

@@ -42,6 +42,12 @@ func FuzzParquetColumns(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) { loadsOrSays(t, Parquet, b) })
 }
 
+// Its corpus has files and streams of pyarrow and Polars.
+func FuzzArrowColumns(f *testing.F) {
+	f.Add(arrowStream(f))
+	f.Fuzz(func(t *testing.T, b []byte) { loadsOrSays(t, Arrow, b) })
+}
+
 func FuzzNDJSONColumns(f *testing.F) {
 	f.Add([]byte(nestedRows))
 	f.Add([]byte(`{"a":[1,{"b":[]}]}` + "\n" + `{"a":{}}`))

@@ -107,6 +107,37 @@ func TestNestedColumns(t *testing.T) {
 	}
 }
 
+// Files of columns in another order than the first one's, or the dataset's, are read by name.
+func TestColumnsInAnotherOrder(t *testing.T) {
+	for _, f := range []struct {
+		written writer.Format
+		format  Format
+	}{{writer.Parquet, Parquet}, {writer.Arrow, Arrow}} {
+		var ins []Input
+		for _, rows := range []string{`{"a":1,"b":10,"c":"x"}`, `{"b":20,"c":"y","a":2}`, `{"c":"z","a":null,"b":30}`} {
+			_, file, err := loadedAs(t, f.written, 1, Options{Format: NDJSON, ColumnTypes: column.Schema{{Name: "a", Type: column.Type{ID: column.I64}}}}, text("x.ndjson", rows))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ins = append(ins, text("x."+string(f.format), file))
+		}
+		p, got, err := loadedAs(t, writer.CSV, 1, Options{Format: f.format}, ins...)
+		if err != nil || got != "a,b,c\n1,10,x\n2,20,y\n,30,z\n" {
+			t.Fatalf("%s: %q, %v", f.format, got, err)
+		}
+		if _, got, err = loadedAs(t, writer.CSV, 1, Options{Format: f.format, Like: p.Columns}, ins[1]); err != nil || got != "a,b,c\n2,20,y\n" {
+			t.Errorf("%s, added: %q, %v", f.format, got, err)
+		}
+		_, other, err := loadedAs(t, f.written, 1, Options{Format: NDJSON}, text("x.ndjson", `{"c":"z","b":"text","a":1}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := loadedAs(t, writer.CSV, 1, Options{Format: f.format}, ins[0], text("x."+string(f.format), other)); err == nil || !strings.Contains(err.Error(), `column "b" is utf8, not i64`) {
+			t.Errorf("%s: %v", f.format, err)
+		}
+	}
+}
+
 func sortLines(text string) string {
 	lines := strings.Split(text, "\n")
 	for i := range lines { // a few lines, often

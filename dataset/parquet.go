@@ -36,11 +36,7 @@ func (f parquetFormat) open(ctx context.Context, in Input, phase Phase, s column
 	if err != nil {
 		return nil, err
 	}
-	if differs := s.Differs(r.schema); differs != "" {
-		r.Close()
-		return nil, fmt.Errorf("%w: %s: %s", ErrChanged, in.Name(), differs)
-	}
-	return r, nil
+	return inOrder(in, r, s)
 }
 
 // damaged makes an error of a panic: the Parquet library panics on some files that are damaged.
@@ -155,7 +151,7 @@ func (r *parquetReader) columns() error {
 	return r.schema.Validate()
 }
 
-// arrowFields are columns as programs of the Arrow project leave them in the file's metadata: with time zones and extensions, which Parquet itself forgets.
+// arrowFields are columns as programs of the Arrow project leave them in the file's metadata: with time zones, durations and extensions, which Parquet itself forgets.
 func (r *parquetReader) arrowFields() map[string]arrow.Field {
 	out := map[string]arrow.Field{}
 	text, ok := r.file.Lookup("ARROW:schema")
@@ -233,7 +229,7 @@ func (r *parquetReader) rows(ctx context.Context, n int) ([]arrow.Array, error) 
 			releaseAll(out)
 			return nil, err
 		}
-		a, err := r.column(c, n)
+		a, err := r.oneColumn(c, n)
 		if err != nil {
 			releaseAll(out)
 			return nil, fmt.Errorf("row group %d, column %q: %w", r.group-1, r.schema[c].Name, err)
@@ -269,6 +265,16 @@ func releaseAll(arrays []arrow.Array) {
 	for _, a := range arrays {
 		a.Release()
 	}
+}
+
+// oneColumn makes an error of a panic, so that it has the column's name.
+func (r *parquetReader) oneColumn(c, n int) (a arrow.Array, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = spoilt(fmt.Errorf("it is damaged: %v", r))
+		}
+	}()
+	return r.column(c, n)
 }
 
 // column reads n values of a column.

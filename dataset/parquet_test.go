@@ -328,3 +328,21 @@ func TestParquetDamaged(t *testing.T) {
 		}
 	}
 }
+
+// A panic of the library on a damaged file is an error that names the column.
+func TestParquetPanicNamesColumn(t *testing.T) {
+	o := Options{Format: Parquet}
+	if err := o.prepare(); err != nil {
+		t.Fatal(err)
+	}
+	o.Progress = func(Phase, int64, int64) {}
+	r, err := parquetFormat{&o}.start(parquetInput(t, []wide{{A: "x"}}), PhaseFill)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	r.shapes[3].put = func(*part.Builder, parquet.Value) error { panic("index out of range") }
+	if _, err := r.Next(t.Context()); err == nil || !strings.Contains(err.Error(), `row group 0, column "d": it is damaged: index out of range`) {
+		t.Error(err)
+	}
+}

@@ -42,7 +42,7 @@ var physical = map[parquet.Kind]struct {
 	parquet.ByteArray: {column.Binary, putBytes},
 }
 
-// parquetType is what a column becomes; as is its field in the file's Arrow metadata, which knows zones and extensions.
+// parquetType is what a column becomes; as is its field in the file's Arrow metadata, which knows zones, durations and extensions.
 func parquetType(leaf *parquet.Column, as arrow.Field) (column.Type, putter, error) {
 	kind := leaf.Type().Kind()
 	put := putInt32
@@ -64,6 +64,9 @@ func parquetType(leaf *parquet.Column, as arrow.Field) (column.Type, putter, err
 			id += column.U8 - column.I8
 		}
 		t := column.Type{ID: id}
+		if d, ok := as.Type.(*arrow.DurationType); ok && id == column.I64 { // Parquet has no such type
+			t = column.Type{ID: column.Duration, Unit: column.Unit(d.Unit)}
+		}
 		return t, put, t.Validate()
 	case *format.TimestampType:
 		t := column.Type{ID: column.Timestamp, Unit: parquetUnit(l.Unit)}

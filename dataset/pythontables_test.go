@@ -157,6 +157,9 @@ for name, n, some in [('whole', 1501, 0), ('some', 2003, .3), ('none', 0, .5)]:
     with pa.ipc.new_stream(f'{dir}/polars_{name}.arrows', p.to_arrow().schema) as w: w.write_table(p.to_arrow())
     for codec in ['uncompressed', 'lz4', 'zstd']:
         p.write_ipc(f'{dir}/polars_{name}-{codec}.arrow', compression=codec)
+    for path in [f'{dir}/polars_{name}-zstd.arrow', f'{dir}/{name}-arrow-None.arrow']:
+        for ending, codec in [('gz', 'gzip'), ('zst', 'zstd')]:
+            with open(path, 'rb') as f, pa.output_stream(f'{path}.{ending}', compression=codec) as out: out.write(f.read())
 `
 
 // Arrow files are read by their footer: Polars writes no stream in front of it.
@@ -165,4 +168,108 @@ func TestArrowTables(t *testing.T) {
 	makers, _, _ := strings.Cut(randomTables, "# encodings of columns")
 	python(t, makers+arrowTables, dir, "2")
 	sameTables(t, dir, Arrow, ".arrow")
+	sameTables(t, dir, Arrow, ".arrow.gz")
+	sameTables(t, dir, Arrow, ".arrow.zst")
+	pipedTable(t, filepath.Join(dir, "polars_some-lz4.arrow"), filepath.Join(dir, "polars_some.arrows"))
+	pipedTable(t, filepath.Join(dir, "polars_some-zstd.arrow.gz"), filepath.Join(dir, "polars_some.arrows"))
+	unpackedTable(t, filepath.Join(dir, "polars_some-zstd.arrow.zst"))
+}
+
+// pipedTable compares a file on standard input with another one.
+func pipedTable(t *testing.T, path, same string) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	spool, err := NewSpool(t.Context(), "standard input", f, "", 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer spool.Close()
+	if err := spool.Unpack(); err != nil {
+		t.Fatal(err)
+	}
+	_, text, err := loadedAs(t, writer.NDJSON, 1, Options{Format: Arrow}, spool)
+	if err != nil || text != tableFile(t, Arrow, same) {
+		t.Errorf("%s, piped: %d bytes, %v", filepath.Base(path), len(text), err)
+	}
+}
+
+// unpackedTable loads a file that needs a copy: it takes disk in the folder for temporary files, its rows go to all elements, and nothing is left.
+func unpackedTable(t *testing.T, path string) {
+	t.Helper()
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	in, err := OpenFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := openFiles(t)
+	p, _, err := loadedAs(t, writer.NDJSON, 2, Options{Format: Arrow}, in)
+	if err != nil || len(p.Parts[0]) == 0 || len(p.Parts[1]) == 0 {
+		t.Fatalf("%+v: %v", p, err)
+	}
+	if left, err := os.ReadDir(tmp); err != nil || len(left) > 0 || openFiles(t) != open {
+		t.Errorf("%v is left, %d files are open, and %d were: %v", left, openFiles(t), open, err)
+	}
+	t.Setenv("TMPDIR", filepath.Join(tmp, "none"))
+	if _, err := loaded(t, Options{Format: Arrow}, in); err == nil || !strings.Contains(err.Error(), "none") {
+		t.Error(err)
+	}
+}
+
+// openFiles is how many files this process has open.
+func openFiles(t *testing.T) int {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(open)
+}
+
+const metadataTables = `
+import sys, datetime, pyarrow as pa, pyarrow.ipc, pyarrow.parquet as pq, polars as pl
+dir = sys.argv[1]
+at, day = datetime.datetime(2026, 3, 1, 12), datetime.timedelta(1)
+columns = {u: pa.array([1, None, -3], pa.duration(u)) for u in ['s', 'ms', 'us', 'ns']}
+columns |= {f'at {u}': pa.array([at, None, at], pa.timestamp(u, 'Europe/Berlin')) for u in ['ms', 'us', 'ns']}
+columns['local'] = pa.array([at, None, at], pa.timestamp('us'))
+columns['n'] = pa.array([1, None, -3], pa.int64())
+columns['list'] = pa.array([[1], None, [2, None]], pa.list_(pa.duration('us')))
+columns['group'] = pa.array([{'x': 1}, None, {'x': None}], pa.struct([('x', pa.duration('ms'))]))
+t = pa.table(columns)
+p = pl.DataFrame({**{u: pl.Series([day, None, -day], dtype=pl.Duration(u)) for u in ['ms', 'us', 'ns']}, 'l': [[day], None, [None]], 's': [{'x': day}, {'x': None}, None],
+    'at': pl.Series([at, None, at], dtype=pl.Datetime('us')).dt.replace_time_zone('Europe/Berlin')})
+for name, t in [('arrow', t), ('polars', p.to_arrow())]:
+    with pa.ipc.new_stream(f'{dir}/{name}.arrows', t.schema) as w: w.write_table(t)
+    pq.write_table(t, f'{dir}/{name}-arrow.parquet')
+p.write_parquet(f'{dir}/polars-own.parquet')
+`
+
+// What Parquet itself has no words for is read from the Arrow schema in a file's metadata.
+func TestParquetArrowTypes(t *testing.T) {
+	dir := t.TempDir()
+	python(t, metadataTables, dir)
+	sameTables(t, dir, Parquet, ".parquet")
+	for _, name := range []string{"arrow-arrow.parquet", "polars-arrow.parquet", "polars-own.parquet"} {
+		var types [2]string
+		table, _, _ := strings.Cut(name, "-")
+		for i, format := range []Format{Parquet, Arrow} {
+			in, err := OpenFile(filepath.Join(dir, []string{name, table + ".arrows"}[i]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := loaded(t, Options{Format: format}, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			types[i] = p.Columns.List()
+		}
+		if types[0] != types[1] {
+			t.Errorf("%s has %s, want %s", name, types[0], types[1])
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/image"
 )
 
 // The host calls that read and write windows of any element.
@@ -127,10 +128,10 @@ func (h *host) endpointTo(element uint32) *fabric.Endpoint {
 	return nil
 }
 
-// Near reports whether there is another element whose memory may be mapped here.
+// Near reports whether there may be another element whose memory is mapped here.
 func (h *host) Near() bool {
-	if h.bound.table == nil {
-		return false
+	if h.bound.table == nil || h.bound.code.img.Call().Start == image.StartChunk { // whose elements differ from call to call
+		return true
 	}
 	for i := range h.bound.table.Shards {
 		if ep := h.endpointTo(uint32(i)); i != h.bound.self && ep != nil && ep.Shared() {

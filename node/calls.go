@@ -49,7 +49,7 @@ func (n *Node) info(ctx context.Context, c *rpc.Call, _ *control.InfoRequest) (*
 	who := control.PrincipalOf(c.From)
 	i := &control.Info{Version: control.Version, Program: n.cfg.Program, Name: n.cfg.Name, Incarnation: cluster.Incarnation(n.el.Incarnation()),
 		Addrs: n.Addrs(), Transports: n.schemes.Names(), LentBytes: n.lent().Bytes, LimitBytes: int64(n.live.Load().Memory),
-		Datasets: n.data.datasets(), UptimeMs: time.Since(n.started).Milliseconds(), StartedUnixMs: n.started.UnixMilli(), Stopping: n.stopping.Load(), Principal: who.Name, Caps: who.Caps.String(), Forms: n.rt.Forms(), Managers: n.cfg.managers(), Peers: []control.Peer{}}
+		Datasets: n.data.datasets(), UptimeMs: time.Since(n.started).Milliseconds(), StartedUnixMs: n.started.UnixMilli(), Stopping: n.stopping.Load(), Principal: who.Name, Caps: who.Caps.String(), Forms: n.rt.Forms(), Managers: n.managers(), Peers: []control.Peer{}}
 	for _, s := range n.links.States() {
 		p := control.Peer{Name: s.Member.Name, Addrs: s.Member.Addrs}
 		if s.Endpoint != nil {

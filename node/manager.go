@@ -36,6 +36,7 @@ type managing struct {
 
 	mu     sync.Mutex
 	joined []cluster.Member // all components, as managers say
+	others []string         // all managers, as the one says that answered last
 	said   error            // why it is not registered, logged last
 }
 
@@ -81,9 +82,22 @@ func (c *Config) managers() []string {
 	return names
 }
 
+// managers are those of the configuration, and those that managers name.
+func (n *Node) managers() []string {
+	names := n.cfg.managers()
+	n.managing.mu.Lock()
+	defer n.managing.mu.Unlock()
+	for _, name := range n.managing.others {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // openManager opens the store; nothing is served from it before Run.
 func (n *Node) openManager() error {
-	n.managing.calls = control.NewManaging(n.cfg.managers)
+	n.managing.calls = control.NewManaging(n.managers)
 	if !n.cfg.manages() {
 		return nil
 	}
@@ -130,12 +144,12 @@ func (n *Node) closeManager() error {
 
 // register tells a manager of this node every second, and another one where the first does not answer.
 func (n *Node) register() {
-	managers := n.cfg.managers()
 	var req manager.RegisterRequest
 	used, at := processTime(), time.Now()
 	t := time.NewTicker(manager.RenewTime)
 	defer t.Stop()
 	for i := 0; n.life.Err() == nil; {
+		managers := n.managers()
 		name := managers[i%len(managers)]
 		busy, now := processTime(), time.Now()
 		if d := now.Sub(at); d >= manager.RenewTime/2 {
@@ -147,9 +161,8 @@ func (n *Node) register() {
 		n.sayRegistered(name, err)
 		if err == nil {
 			req.Lease, req.Seen = reply.Lease, reply.Members
-			if reply.Nodes != nil {
-				n.join(reply.Nodes)
-			}
+			n.heardOf(name, reply)
+			i = slices.Index(n.managers(), name)
 		} else if i++; i%len(managers) != 0 {
 			continue // the next one at once: leases are short
 		}
@@ -210,11 +223,17 @@ func (n *Node) sayRegistered(name string, err error) {
 	}
 }
 
-// join makes the nodes that managers name this node's peers, besides the configured ones. A node that has left is not dialled any more.
-func (n *Node) join(nodes []cluster.Member) {
+// heardOf takes whom a manager names, besides itself. The nodes become this node's peers, besides the configured ones; one that has left is not dialled any more.
+func (n *Node) heardOf(name string, reply *manager.RegisterReply) {
 	n.managing.mu.Lock()
-	n.managing.joined = nodes
+	n.managing.others = append(slices.Clip(reply.Managers), name)
+	if reply.Nodes != nil {
+		n.managing.joined = reply.Nodes
+	}
 	n.managing.mu.Unlock()
+	if reply.Nodes == nil {
+		return
+	}
 	added, removed := n.links.Keep(n.members(n.live.Load().Peers))
 	for _, name := range added {
 		n.log.Info("node joined", "peer", name)

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -63,7 +65,8 @@ as between machines. Nothing listens on a network, and nothing is left afterward
 FUNCTION is a C source (compiled as fn build does), a wasm module, LLVM bitcode or an
 ELF object for this machine (packed as fn pack does), an image, or the name of a ready
 function. Native code is signed with a key that is made for the test, and runs as on a
-node that trusts it (native: worker), unless --form wasm is given. Where the
+node that trusts it (native: worker), unless --form wasm is given. With --workers it
+runs a second time, with one worker, and says if that answers otherwise. Where the
 manifest says which rows the function reads, --schema can be left out. What the
 function logs, and where it trapped, goes to standard error.`,
 		Example: `  wherry fn test tally.c --data access.csv --header --elements 4 --arg min_status=500
@@ -122,7 +125,12 @@ func (a *app) fnTest(cmd *cobra.Command, function string, f *testFlags) error {
 	if spool, ok := spec.Input.(*dataset.Spool); ok {
 		defer spool.Close()
 	}
-	t := &trial{native: runsNative(req.Image, req.Form), output: func(element, function, text string) { fmt.Fprintf(a.err, "%s: %s says: %s\n", element, function, text) }}
+	var again atomic.Bool // what it says then was said
+	t := &trial{native: runsNative(req.Image, req.Form), output: func(element, function, text string) {
+		if !again.Load() {
+			fmt.Fprintf(a.err, "%s: %s says: %s\n", element, function, text)
+		}
+	}}
 	if req.Image, err = t.sign(req.Image); err != nil {
 		return err
 	}
@@ -152,7 +160,41 @@ func (a *app) fnTest(cmd *cobra.Command, function string, f *testFlags) error {
 	if err != nil {
 		return err
 	}
+	if f.run.workers > 1 && !spec.Writable && req.Payload == nil && answer.Found == nil { // else it would run on what it wrote, or for as many as its bytes say
+		again.Store(true)
+		if err := a.testWorkers(ctx, t.client, f, req, answer, format != batch.Raw); err != nil {
+			return err
+		}
+	}
 	return a.writeTo(f.run.out, func(w io.Writer) error { return answer.Write(w, format) })
+}
+
+// testWorkers runs a function again with one worker, and says if that answers otherwise. A function that says that it shares rows, and does not, counts them once
+// for each worker: its manifest and its imports do not show that.
+func (a *app) testWorkers(ctx context.Context, c *client.Client, f *testFlags, req invoke.Request, several *invoke.Answer, names bool) error {
+	req.Options.Workers = 1
+	req.Args = maps.Clone(req.Args)
+	delete(req.Args, invoke.WorkersParam)
+	one, err := a.runOn(ctx, c, &f.run, &req, names)
+	if err != nil {
+		return fmt.Errorf("with one worker, which %d are compared with: %w", f.run.workers, err)
+	}
+	format := batch.Raw
+	if several.Schema != nil {
+		format = batch.CSV
+	}
+	var texts [2][]string
+	for i, answer := range []*invoke.Answer{several, one} {
+		var text strings.Builder
+		if err := answer.Write(&text, format); err != nil {
+			return err
+		}
+		texts[i] = slices.Sorted(strings.Lines(text.String())) // rows that are not merged come as their workers end
+	}
+	if !slices.Equal(texts[0], texts[1]) {
+		fmt.Fprintf(a.err, "wherry: with one worker the answer is another one than with %d: if more than the last digits of floats differ, each worker may read all rows: share them by wherry_chunk_next, or by the parameter %s\n", f.run.workers, invoke.WorkersParam)
+	}
+	return nil
 }
 
 // stem is a file's name without its extension.

@@ -33,6 +33,7 @@ type managed struct {
 	etcd      string
 	outside   string // the address of an etcd server that the managers use instead; "": they have members of their own
 	managers  string
+	only      string // the manager that components are started with, and no other node; "": all nodes
 	begins    string // the manager that begins their cluster at its first start
 	addr      map[string]string
 	netns     map[string]string // "": this one
@@ -79,7 +80,11 @@ func newManaged(t *testing.T, hosts []string, names ...string) *managed {
 // start starts a node.
 func (g *managed) start(name string) {
 	g.Helper()
-	args := []string{"node", "--name", name, "--listen", g.addr[name], "--peers", g.peers, "--managers", g.managers, "--token-file", g.tokens, "--token", "node", "--insecure"}
+	peers, managers := g.peers, g.managers
+	if g.only != "" && name[0] == 'c' {
+		peers, managers = g.only+"="+g.addr[g.only], g.only
+	}
+	args := []string{"node", "--name", name, "--listen", g.addr[name], "--peers", peers, "--managers", managers, "--token-file", g.tokens, "--token", "node", "--insecure"}
 	if name[0] == 'm' && g.outside != "" {
 		args = append(args, "--etcd", g.outside)
 	} else if name[0] == 'm' {

@@ -15,6 +15,7 @@ import (
 
 	"go.etcd.io/etcd/server/v3/embed"
 
+	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/internal/ports"
 	"github.com/wherry-fabric/wherry/pool"
 )
@@ -146,9 +147,10 @@ func TestManagerStall(t *testing.T) {
 	g.loses(r, g.processes["m0"])
 }
 
-// TestMemberStall: one of three, whichever leads them.
+// TestMemberStall: one of three, whichever leads them. The components were started with the first alone, and turn to the others.
 func TestMemberStall(t *testing.T) {
 	g := newManaged(t, nil, "m0", "m1", "m2", "c0", "c1")
+	g.only = "m0"
 	for _, name := range []string{"m0", "m1", "m2", "c0", "c1"} {
 		g.start(name)
 	}
@@ -156,7 +158,21 @@ func TestMemberStall(t *testing.T) {
 	g.has(c, "c0", "c1")
 	g.votes(c, "m0", "m1", "m2")
 	r := g.create(c, "work", 256<<20)
-	for _, name := range []string{"m0", "m1", "m2"} {
-		g.stalls(r, name, 3500*time.Millisecond, g.processes[name])
+	for _, name := range []string{"c0", "c1"} {
+		g.until(name+" knows all managers", func() error {
+			i, err := c.Info(t.Context(), name)
+			if err != nil {
+				return err
+			}
+			for _, m := range []string{"m0", "m1", "m2"} {
+				if !slices.Contains(i.Managers, m) || !slices.ContainsFunc(i.Peers, func(p control.Peer) bool { return p.Name == m }) {
+					return fmt.Errorf("it knows managers %v and peers %+v", i.Managers, i.Peers)
+				}
+			}
+			return nil
+		})
+	}
+	for _, name := range []string{"m0", "m0", "m1", "m2"} { // the second time m0 leads no more, and no stall of etcd keeps the others from calling a component lost
+		g.stalls(r, name, 8*time.Second, g.processes[name])
 	}
 }

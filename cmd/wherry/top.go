@@ -104,11 +104,14 @@ func writeTop(w io.Writer, t *manager.Top) {
 		if name == "" {
 			name = fmt.Sprintf("(%d)", r.Region)
 		}
-		where := strings.Join(r.Components, ", ")
-		if len(r.Lost) > 0 {
-			where += "; lost: " + strings.Join(r.Lost, ", ")
+		var where []string
+		if len(r.Components) > 0 {
+			where = append(where, strings.Join(r.Components, ", "))
 		}
-		fmt.Fprintf(tab, "%s\t%v\t%s\t%s\t%s\n", name, node.Bytes(r.Size), r.Owner, r.State, where)
+		if len(r.Lost) > 0 {
+			where = append(where, "lost: "+strings.Join(r.Lost, ", "))
+		}
+		fmt.Fprintf(tab, "%s\t%v\t%s\t%s\t%s\n", name, node.Bytes(r.Size), r.Owner, r.State, strings.Join(where, "; "))
 	}
 	tab.Flush()
 }

@@ -30,7 +30,14 @@ const (
 type Stream struct {
 	Columns column.Schema
 	r       *ipc.Reader
+	from    *messages
 	memory  *allowance
+}
+
+// NeedsFooter reports an Arrow file, from its start, that is no stream behind its magic: NewStream refuses it.
+func NeedsFooter(in *bufio.Reader) bool {
+	begin, _ := in.Peek(len(fileMagic) + 2 + 4)
+	return len(begin) == len(fileMagic)+2+4 && string(begin[:len(fileMagic)]) == fileMagic && binary.LittleEndian.Uint32(begin[len(fileMagic)+2:]) != math.MaxUint32
 }
 
 // NewStream reads the schema. A batch may take so many bytes, unpacked.
@@ -43,7 +50,7 @@ func NewStream(from io.Reader, most uint64) (s *Stream, err error) {
 }
 
 func newStream(from *messages, most uint64) (s *Stream, err error) {
-	s = &Stream{memory: &allowance{most: most}}
+	s = &Stream{from: from, memory: &allowance{most: most}}
 	defer s.memory.recovered(&err)
 	if s.r, err = ipc.NewReader(from, ipc.WithAllocator(s.memory), ipc.WithEnsureNativeEndian(true)); err != nil {
 		return nil, fmt.Errorf("%w: it is no Arrow stream: %w", ErrPart, err)
@@ -88,16 +95,9 @@ func plainType(t arrow.DataType) arrow.DataType {
 // Next is the next batch; io.EOF ends them. The caller releases its arrays, of which Rows makes chunks.
 func (s *Stream) Next() (columns []arrow.Array, err error) {
 	defer s.memory.recovered(&err)
-	s.memory.taken = 0
-	rec, err := s.r.Read()
+	rec, err := s.read()
 	if err != nil {
-		if errors.Is(err, io.EOF) {
-			return nil, io.EOF
-		}
-		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, fmt.Errorf("%w: it is cut off: copy or write the file again: %w", ErrPart, err)
-		}
-		return nil, fmt.Errorf("%w: %w: it is damaged: copy or write the file again", ErrPart, err)
+		return nil, err
 	}
 	for i, a := range rec.Columns() {
 		if err := validFull(a); err != nil {
@@ -115,6 +115,31 @@ func (s *Stream) Next() (columns []arrow.Array, err error) {
 		columns = append(columns, a)
 	}
 	return columns, nil
+}
+
+// read is the next batch, as the library makes it.
+func (s *Stream) read() (rec arrow.RecordBatch, err error) {
+	defer func() {
+		if errors.Is(err, errBeyond) {
+			if name := s.beyond(); name != "" {
+				err = fmt.Errorf("%w: column %q: %w", ErrPart, name, errBeyond)
+			}
+		}
+	}()
+	defer s.memory.recovered(&err)
+	s.memory.taken = 0
+	rec, err = s.r.Read()
+	switch {
+	case err == nil:
+		return rec, nil
+	case errors.Is(err, io.EOF):
+		return nil, io.EOF
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, fmt.Errorf("%w: it is cut off: copy or write the file again: %w", ErrPart, err)
+	case s.beyond() != "" || strings.Contains(err.Error(), "runtime error"):
+		return nil, errBeyond
+	}
+	return nil, fmt.Errorf("%w: %w: it is damaged: copy or write the file again", ErrPart, err)
 }
 
 // validFull checks an array. The library slices text by its offsets before it has compared them with the text.
@@ -211,6 +236,9 @@ type allowance struct {
 	most, taken uint64
 }
 
+// errBeyond is a panic of the library: an index out of what a batch has.
+var errBeyond = errors.New("what it says of its values leads beyond them: it is damaged: copy or write the file again")
+
 // spent is what Allocate panics with: its caller cannot fail.
 type spent struct{ most uint64 }
 
@@ -219,8 +247,8 @@ func (m *allowance) recovered(err *error) {
 	case nil:
 	case spent:
 		*err = fmt.Errorf("%w: a batch takes more than %d MiB unpacked: write it in smaller ones", ErrLimit, r.most>>20)
-	case error: // the library's own: an index out of what a batch has
-		*err = fmt.Errorf("%w: what it says of its values leads beyond them: it is damaged: copy or write the file again", ErrPart)
+	case error:
+		*err = fmt.Errorf("%w: %w", ErrPart, errBeyond)
 	default:
 		*err = fmt.Errorf("%w: %v", ErrPart, r)
 	}
@@ -250,6 +278,7 @@ type messages struct {
 	blocks *blocks // of a file; nil: of a stream
 	most   uint64
 	head   []byte // what was looked at, to be handed on
+	last   []byte // the same, without its prefix
 	body   uint64 // what follows it
 }
 
@@ -286,7 +315,7 @@ func (m *messages) next() error {
 		return err // io.EOF: a stream may end without saying so
 	}
 	if binary.LittleEndian.Uint32(prefix) != math.MaxUint32 {
-		return errors.New("a message does not begin as Arrow's do since version 0.15: if it is a file that Polars wrote, decompress it, or write it as a stream")
+		return errors.New("a message does not begin as Arrow's do since version 0.15: write the file again with a newer program")
 	}
 	if _, err := io.ReadFull(m.r, prefix[4:]); err != nil {
 		return io.ErrUnexpectedEOF
@@ -335,6 +364,6 @@ func (m *messages) next() error {
 			return err
 		}
 	}
-	m.head, m.body = head, uint64(body)
+	m.head, m.last, m.body = head, head[messagePrefix:], uint64(body)
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -399,6 +400,58 @@ func TestStreamRefuses(t *testing.T) {
 	defer s.Close()
 	if _, err := s.Next(); !errors.Is(err, ErrPart) {
 		t.Error(err)
+	}
+}
+
+// A batch whose places lead out of it, or are too few, is refused by the name of the column.
+func TestStreamNamesColumn(t *testing.T) {
+	le := binary.LittleEndian
+	fields := []arrow.Field{{Name: "n", Type: arrow.PrimitiveTypes.Int64}, {Name: "l", Type: arrow.ListOf(arrow.BinaryTypes.String)}, {Name: "last one", Type: arrow.PrimitiveTypes.Int32}}
+	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema(fields, nil))
+	b.Field(0).(*array.Int64Builder).Append(7)
+	b.Field(1).(*array.ListBuilder).Append(true)
+	b.Field(1).(*array.ListBuilder).ValueBuilder().(*array.StringBuilder).Append("word")
+	b.Field(2).(*array.Int32Builder).Append(9)
+	var out bytes.Buffer
+	w := ipc.NewWriter(&out, ipc.WithSchema(b.Schema()))
+	if err := errors.Join(w.Write(b.NewRecordBatch()), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for at, want := range map[int]string{1: `column "n"`, 3: `column "l"`, 6: `column "l"`, 8: `column "last one"`} { // by buffer
+		bad := bytes.Clone(out.Bytes())
+		message := bad[messagePrefix+int(le.Uint32(bad[4:])):][messagePrefix:]
+		rows, _ := table(flatbuffers.Table{Bytes: message, Pos: flatbuffers.GetUOffsetT(message)}, 2)
+		list, n := vector(rows, 2)
+		if n != 9 {
+			t.Fatalf("%d buffers", n)
+		}
+		le.PutUint64(message[int(list)+16*at:], 1<<20)
+		s, err := NewStream(bytes.NewReader(bad), 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Next(); !errors.Is(err, ErrPart) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "copy or write the file again") {
+			t.Errorf("buffer %d: %v", at, err)
+		}
+		s.Close()
+	}
+}
+
+// A schema in a Parquet file's metadata takes no more memory than it has bytes.
+func TestParseSchemaLength(t *testing.T) {
+	long := binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, ^uint32(0)), 1<<30)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var out bytes.Buffer
+	if err := ipc.NewWriter(&out, ipc.WithSchema(arrow.NewSchema(nil, nil))).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ParseSchema(base64.StdEncoding.EncodeToString(append(long, out.Bytes()[messagePrefix:]...))); !errors.Is(err, ErrPart) {
+		t.Error(err)
+	}
+	runtime.ReadMemStats(&after)
+	if taken := after.TotalAlloc - before.TotalAlloc; taken > 64<<20 {
+		t.Errorf("%d MiB were allocated", taken>>20)
 	}
 }
 

@@ -1,14 +1,11 @@
 package part
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
-
-	flatbuffers "github.com/google/flatbuffers/go"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
@@ -170,13 +167,7 @@ func ParseSchema(text string) (s *arrow.Schema, err error) {
 	if len(b) < messagePrefix {
 		return nil, fmt.Errorf("%w: its schema has %d bytes", ErrPart, len(b))
 	}
-	message := flatbuffers.Table{Bytes: b[messagePrefix:], Pos: flatbuffers.GetUOffsetT(b[messagePrefix:])}
-	if fields, ok := table(message, 2); !ok || binary.LittleEndian.Uint32(b) != math.MaxUint32 {
-		return nil, fmt.Errorf("%w: it begins with no schema", ErrPart)
-	} else if err := checkFields(fields); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrPart, err)
-	}
-	r, err := ipc.NewReader(bytes.NewReader(b))
+	r, err := ipc.NewReader(&messages{r: bufio.NewReader(bytes.NewReader(b)), most: maxMessageHead})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPart, err)
 	}

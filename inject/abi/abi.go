@@ -181,7 +181,7 @@ type RangeTeller interface {
 	// Range is ShardRows, but nothing is made of what it answers: ok is false if there is no such element, or rows are dealt
 	// out in another way. It is the same for all invocations that a Bound serves.
 	Range(element uint32) (first, count uint64, ok bool)
-	// Near reports whether there may be elements whose windows are mapped here: if not, GetNear answers ErrFar for each.
+	// Near reports whether there may be other elements whose windows are mapped here: if not, GetNear answers ErrFar for each of them.
 	Near() bool
 }
 

@@ -519,7 +519,7 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// TestNear: a worker asks about near windows only where there may be some.
+// TestNear: a worker answers by itself that another element is far, where none is near; of itself, and of what is no element, it asks.
 func TestNear(t *testing.T) {
 	p := load(t, newEngine(t, Config{}), abi.Limits{})
 	for _, near := range []bool{false, true} {
@@ -528,14 +528,15 @@ func TestNear(t *testing.T) {
 			element uint32
 			offset  uint64
 			want    abi.Status
-		}{{1, 8, abi.OK}, {1, 1 << 20, abi.ErrArgument}, {farElement, 8, abi.ErrFar}} {
+			asks    bool // though none is near
+		}{{1, 8, abi.OK, false}, {1, 1 << 20, abi.ErrArgument, false}, {2, 8, abi.OK, true}, {2, 1 << 20, abi.ErrArgument, true}, {farElement, 8, abi.ErrFar, true}} {
 			h := &fakeHost{near: near}
 			h.memory[8] = 42
 			if _, err := in.Run(order{op: 62, n: o.element, a: o.offset}.payload(), nil, h); err != nil {
 				t.Fatal(err)
 			}
 			want, calls, word := abi.ErrFar, 0, uint64(0)
-			if near {
+			if near || o.asks {
 				want, calls = o.want, 1
 			}
 			if want == abi.OK {

@@ -1,6 +1,6 @@
 // Package llvmrt is the runtime under native functions: what compilers call by themselves (memcpy, division of 128
 // bits, rounding), as C and as LLVM bitcode for each processor. There is no C library under a function; what it needs of
-// these is linked into its object.
+// these is linked into its object. A wasm module is linked with the same functions of 128 bits, of the C.
 //
 // The bitcode is made by clang 14, the oldest that is supported, so that every LLVM reads it:
 //
@@ -49,7 +49,7 @@ func Bitcode(triple string) string {
 func Has(name string) bool {
 	switch name {
 	case "memcpy", "memmove", "memset", "memcmp", "bcmp",
-		"__udivti3", "__umodti3", "__divti3", "__modti3", "__multi3",
+		"__udivti3", "__umodti3", "__divti3", "__modti3", "__multi3", "__muloti4", "__ashlti3", "__lshrti3", "__ashrti3",
 		"__floatuntidf", "__floatuntisf", "__floattidf", "__floattisf", "__fixunsdfti", "__fixdfti", "__fixunssfti", "__fixsfti",
 		"trunc", "floor", "ceil", "rint", "nearbyint", "roundeven", "truncf", "floorf", "ceilf", "rintf", "nearbyintf", "roundevenf":
 		return true

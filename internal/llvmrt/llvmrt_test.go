@@ -66,7 +66,7 @@ typedef unsigned __int128 U; typedef __int128 I;
 #define MEMORY(ret, name, ...) ret rt_##name(__VA_ARGS__);
 MEMORY(void *, memcpy, void *, const void *, unsigned long) MEMORY(void *, memmove, void *, const void *, unsigned long)
 MEMORY(void *, memset, void *, int, unsigned long) MEMORY(int, memcmp, const void *, const void *, unsigned long)
-U rt___udivti3(U, U), rt___umodti3(U, U); I rt___divti3(I, I), rt___modti3(I, I), rt___multi3(I, I);
+U rt___udivti3(U, U), rt___umodti3(U, U); I rt___divti3(I, I), rt___modti3(I, I), rt___multi3(I, I), rt___muloti4(I, I, int *), rt___ashlti3(I, int), rt___ashrti3(I, int); U rt___lshrti3(U, int);
 double rt___floatuntidf(U), rt___floattidf(I); float rt___floatuntisf(U), rt___floattisf(I); U rt___fixunsdfti(double); I rt___fixdfti(double);
 double rt_floor(double), rt_ceil(double), rt_trunc(double), rt_rint(double); float rt_floorf(float), rt_ceilf(float), rt_truncf(float), rt_rintf(float);
 static unsigned long seed = 88172645463325252ul;
@@ -82,6 +82,11 @@ int main(void)
         SAME("udiv", rt___udivti3(n, d), n / d); SAME("umod", rt___umodti3(n, d), n % d);
         SAME("div", rt___divti3(sn, sd), sn / sd); SAME("mod", rt___modti3(sn, sd), sn % sd);
         SAME("mul", (U)rt___multi3(n, d), n * d);
+        int by = (int)(next() % 128), over;
+        SAME("shl", (U)rt___ashlti3(sn, by), (U)sn << by); SAME("lshr", rt___lshrti3((U)sn, by), (U)sn >> by); SAME("ashr", rt___ashrti3(sn, by), sn >> by);
+        I product = rt___muloti4(sn, sd, &over);
+        U x = sn < 0 ? -(U)sn : (U)sn, y = sd < 0 ? -(U)sd : (U)sd, most = ((U)1 << 127) - ((sn < 0) == (sd < 0));
+        SAME("mulo", (U)product, (U)sn * (U)sd); SAME("mulo's overflow", !over, x <= most / y);
         SAME("u to double", rt___floatuntidf(n), (double)n); SAME("to double", rt___floattidf(sn), (double)sn);
         SAME("u to float", rt___floatuntisf(n >> 2), (float)(n >> 2)); SAME("to float", rt___floattisf(sn), (float)sn);
         double v = (double)(long)next() / (double)(1ul << next() % 64);

@@ -272,7 +272,7 @@ func (c *Cache) end(s *session) error {
 	c.unviewed(s, 0, ^uint64(0))
 	c.mu.Lock()
 	c.disown(s) // with no pause until the rooms are free: nothing leaves after it
-	rooms := s.rooms
+	rooms := s.taken()
 	for _, r := range rooms {
 		c.core.Free(uint32(r)*roomPages, roomPages) // the window's file goes as a whole
 		c.core.Own(r, 0, false)                     // and nothing of it is discarded any more
@@ -304,7 +304,7 @@ func (c *Cache) disown(s *session) {
 	if !s.lives() {
 		return
 	}
-	for _, r := range s.rooms {
+	for _, r := range s.taken() {
 		for p, end := uint32(r)*roomPages, uint32(r+1)*roomPages; p < end; {
 			n := c.core.stretchOf(p)
 			if st := c.core.pages[p].state; st == remote || st == lost {
@@ -315,10 +315,15 @@ func (c *Cache) disown(s *session) {
 	}
 }
 
+// taken are the rooms of s's window.
+func (s *session) taken() []int {
+	return slices.DeleteFunc(slices.Clone(s.rooms), func(r int) bool { return r == noRoom })
+}
+
 // page finds the core's number for an offset of s's window.
 func (s *session) page(offset uint64) (uint32, bool) {
 	i := offset / RoomBytes
-	if i >= uint64(len(s.rooms)) {
+	if i >= uint64(len(s.rooms)) || s.rooms[i] == noRoom {
 		return 0, false
 	}
 	return uint32(s.rooms[i])*roomPages + uint32(offset%RoomBytes/PageBytes), true

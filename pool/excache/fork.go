@@ -35,12 +35,18 @@ func (c *Cache) fork(s *session, number uint64) uint64 {
 	if child == nil {
 		return uint64(unix.EINVAL)
 	}
-	if status := c.takeUpTo(child, uint64(len(s.rooms))*RoomBytes); status != 0 {
-		return status
+	for i, r := range s.rooms { // which grow by s's own calls, of which this is one
+		if r == noRoom {
+			c.mu.Lock()
+			child.rooms = append(child.rooms, noRoom)
+			c.mu.Unlock()
+		} else if status := c.takeUpTo(child, uint64(i+1)*RoomBytes); status != 0 {
+			return status
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f := &forkUnderWay{child: child, from: s.rooms, to: child.rooms} // s's grow by its own calls, of which this is one
+	f := &forkUnderWay{child: child, from: s.taken(), to: child.taken()}
 	if err := c.stop(s, f); err != nil {
 		return uint64(c.unforked(f, err))
 	}

@@ -252,6 +252,18 @@ func TestFull(t *testing.T) {
 	}
 }
 
+// TestFragments: what a program has freed is enough for what it takes, wherever that lies; also for its children.
+func TestFragments(t *testing.T) {
+	for _, mapped := range []bool{true, false} {
+		for what, most := range map[string]int{"fragments": 6, "fragmentforks": 25} {
+			r := newRig(t, &testStore{most: most, mapped: mapped}, 4<<20)
+			if got := r.run(t, r.program, what); got != "ok" {
+				t.Errorf("%s, mapped %v: %s", what, mapped, got)
+			}
+		}
+	}
+}
+
 // TestStoreLost: when the store is gone the program gets SIGBUS at its next access, and the reason is told.
 func TestStoreLost(t *testing.T) {
 	r := newRig(t, &testStore{most: 10}, 2<<20)

@@ -39,6 +39,7 @@ const (
 	callUnview  = 6                  // the pair is an address and size: what was mapped there of shares is not any more
 	callParted  = 8                  // the system has forked the process
 	callSync    = 7                  // the same: what was changed of shares there is in the store
+	callMove    = 9                  // the pairs are a room of which nothing is in use, and where else in the window it is to be: where there is none, or behind the last
 	maxPairs    = 256
 	// faultsAtOnce are read from the kernel together.
 	faultsAtOnce = 16
@@ -55,7 +56,7 @@ type session struct {
 	base     uint64
 	pid      int             // as it says
 	follow   bool            // its thread ids mean here what they mean to it
-	rooms    []int           // of its window, in order
+	rooms    []int           // of its window, in order; noRoom where there is none any more
 	views    []*view         // of shares
 	ended    bool            // it takes no more rooms
 	forked   bool            // a process has asked for it to get its copy
@@ -296,6 +297,12 @@ func (c *Cache) call(s *session, call, arg uint64, pairs []byte) (status, value 
 			c.freed(s, word(2*i)&^(PageBytes-1), word(2*i+1)&^(PageBytes-1))
 			c.mu.Unlock()
 		}
+	case call == callMove:
+		for i := range count {
+			if status == 0 {
+				status = c.move(s, word(2*i), word(2*i+1))
+			}
+		}
 	case call == callOpen && arg <= uint64(len(pairs)):
 		status, value, fd = c.opened(string(pairs[:arg]))
 		return status, value, fd, nil
@@ -322,6 +329,27 @@ func (c *Cache) takeUpTo(s *session, to uint64) uint64 {
 			return uint64(unix.ENOMEM)
 		}
 	}
+	return 0
+}
+
+// noRoom is at a place of a window whose room serves another.
+const noRoom = -1
+
+// move has a room of s's window that the program has freed serve other addresses; the answer is an errno. So what a program takes never fails because what is
+// free does not lie together.
+func (c *Cache) move(s *session, from, to uint64) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i, k, n := from/RoomBytes, to/RoomBytes, uint64(len(s.rooms))
+	if from%RoomBytes != 0 || to%RoomBytes != 0 || to >= windowBytes || i >= n || s.rooms[i] == noRoom || k > n || k < n && s.rooms[k] != noRoom {
+		return uint64(unix.EINVAL)
+	}
+	c.freed(s, from, RoomBytes) // an access to what was freed may have brought some of it
+	r := s.rooms[i]
+	if s.rooms[i] = noRoom; k == n {
+		s.rooms = append(s.rooms, noRoom)
+	}
+	s.rooms[k], c.rooms[r].offset = r, to
 	return 0
 }
 

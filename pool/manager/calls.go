@@ -59,9 +59,10 @@ type RegisterRequest struct {
 
 // RegisterReply says under which lease a component is known, and which others are there.
 type RegisterReply struct {
-	Lease   cluster.Lease    `json:"lease"`
-	Members cluster.Revision `json:"members"`         // the same from each manager for the same list
-	Nodes   []cluster.Member `json:"nodes,omitempty"` // all components; nil: as at Seen
+	Lease    cluster.Lease    `json:"lease"`
+	Members  cluster.Revision `json:"members"`            // the same from each manager for the same list
+	Nodes    []cluster.Member `json:"nodes,omitempty"`    // all components; nil: as at Seen
+	Managers []string         `json:"managers,omitempty"` // all managers: the component may register with any; each is in Nodes, too
 }
 
 // JoinRequest asks for a place among the managers that keep the state in etcd members of their own.

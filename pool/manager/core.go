@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -75,6 +76,7 @@ type Core struct {
 	loaded    bool             // the view is whole,
 	sightless time.Duration    // or is not since then
 	at        cluster.Revision // of the last load or change
+	ahead     []committed      // this manager's transactions after at, by revision
 	effects   []any
 
 	next    uint64 // id of the next effect
@@ -198,6 +200,9 @@ func (c *Core) Loaded(now time.Duration, id uint64, list []cluster.Pair, rev clu
 		for _, p := range list {
 			c.view.apply(p)
 		}
+		for _, t := range c.beyond() { // or one that was made since would stand in the view without what it was decided by
+			c.apply(t)
+		}
 		c.view.lacks(&was)
 	}
 	if id == c.foundLoad {
@@ -222,12 +227,13 @@ func (c *Core) Changed(now time.Duration, list []cluster.Pair, at cluster.Revisi
 		}
 	}
 	c.at = max(c.at, at)
+	c.beyond()
 	c.step(now)
 }
 
-// Reload forgets what the Core knows of the store and asks for it anew: changes were missed.
+// Reload has the Core ask for all that is in the store anew: changes after those that it was told of last were missed.
 func (c *Core) Reload() {
-	c.loaded, c.at = false, 0
+	c.loaded = false
 	c.load()
 }
 
@@ -372,18 +378,37 @@ func (c *Core) commit(t cluster.Txn, then func(now time.Duration, rev cluster.Re
 	}), t})
 }
 
-// applied puts a transaction into the view before the watch tells of it.
+// committed is a transaction that was made.
+type committed struct {
+	cluster.Txn
+	rev cluster.Revision
+}
+
+// applied puts a transaction into the view before the watch tells of it. If the watch was first, what it told of may be undone since.
 func (c *Core) applied(t cluster.Txn, rev cluster.Revision) {
+	if rev <= c.at {
+		return
+	}
+	c.ahead = append(c.ahead, committed{t, rev})
+	slices.SortFunc(c.ahead, func(a, b committed) int { return cmp.Compare(a.rev, b.rev) })
+	c.apply(committed{t, rev})
+}
+
+func (c *Core) apply(t committed) {
 	for _, p := range t.Put {
-		p.Changed = rev
+		p.Changed = t.rev
 		c.view.apply(p)
 	}
 	for _, key := range t.Remove {
-		c.view.apply(cluster.Pair{Key: key, Changed: rev, Removed: true})
-		if c.at < rev {
-			c.view.removed[key] = rev
-		}
+		c.view.apply(cluster.Pair{Key: key, Changed: t.rev, Removed: true})
+		c.view.removed[key] = t.rev
 	}
+}
+
+// beyond are the transactions that the last load or change does not tell of.
+func (c *Core) beyond() []committed {
+	c.ahead = slices.DeleteFunc(c.ahead, func(t committed) bool { return t.rev <= c.at })
+	return c.ahead
 }
 
 // placedTxn is a transaction that takes or frees extents, if no other manager has since this one looked.

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"container/heap"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/wherry-fabric/wherry/pool"
 	"github.com/wherry-fabric/wherry/pool/component"
@@ -50,6 +52,7 @@ func (v *view) place(r *record, sizes []uint64, except map[string]bool) error {
 			all, most = all+c.free(), max(most, c.free())
 		}
 	}
+	lend := len(list)
 	for _, n := range sizes {
 		total += n
 	}
@@ -66,8 +69,8 @@ func (v *view) place(r *record, sizes []uint64, except map[string]bool) error {
 			passed = append(passed, heap.Pop(&list).(*candidate))
 		}
 		if len(list) == 0 {
-			return fmt.Errorf("%w: %s in %d extents are asked for, and %d components have %s free, at most %s at one of them: destroy regions, raise a component's pool_memory, or add one",
-				pool.ErrMemory, component.SizeText(int64(total)), len(sizes), len(v.components), component.SizeText(int64(all)), component.SizeText(int64(most)))
+			return fmt.Errorf("%w: %s in extents of up to %s are asked for, %s", pool.ErrMemory, component.SizeText(int64(total)), component.SizeText(int64(slices.Max(sizes))),
+				lack(lend, all, most, slices.Sorted(maps.Keys(except))))
 		}
 		c := list[0]
 		at, ok := where[c.Name]
@@ -86,6 +89,20 @@ func (v *view) place(r *record, sizes []uint64, except map[string]bool) error {
 	return nil
 }
 
+// lack says what components had, all together and one of them at most, where that was too little. What those had that refused is not counted.
+func lack(lend int, all, most uint64, refused []string) string {
+	const do = "destroy regions, raise a component's pool_memory, or add one"
+	free := fmt.Sprintf("%s free, at most %s at one of them: %s", component.SizeText(int64(all)), component.SizeText(int64(most)), do)
+	switch names := strings.Join(refused, ", "); {
+	case names == "":
+		return fmt.Sprintf("and the components that lend (%d) have %s", lend, free)
+	case lend == 0:
+		return fmt.Sprintf("and all components that lend refused (%s): %s", names, do)
+	default:
+		return fmt.Sprintf("%s refused, and the others that lend (%d) have %s", names, lend, free)
+	}
+}
+
 // top lists components, and the regions that see says may be shown.
 func (v *view) top(see func(*record) bool) (t Top) {
 	t.Components, t.Regions = []TopComponent{}, []TopRegion{}
@@ -97,10 +114,7 @@ func (v *view) top(see func(*record) bool) (t Top) {
 			t.Regions = append(t.Regions, r.top())
 		}
 	}
-	for _, name := range v.managers {
-		t.Managers = append(t.Managers, name)
-	}
-	slices.Sort(t.Managers)
+	t.Managers = v.managerNames()
 	slices.SortFunc(t.Components, func(a, b TopComponent) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(t.Regions, func(a, b TopRegion) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Region, b.Region))

@@ -90,7 +90,7 @@ func (c *Core) registered(ticket uint64, req RegisterRequest, lease cluster.Leas
 		c.held[req.Name] = 0
 	}
 	nodes, digest := c.nodes()
-	r := &RegisterReply{Lease: lease, Members: digest}
+	r := &RegisterReply{Lease: lease, Members: digest, Managers: c.view.managerNames()}
 	if r.Members != req.Seen {
 		r.Nodes = nodes
 	}

@@ -56,8 +56,10 @@ type simComponent struct {
 	up       bool
 	cut      bool // off: nobody hears of it, and it hears nothing
 	capacity uint64
+	most     uint64 // what it takes of that, as a component refuses what is above a principal's bound; 0: all
 	lease    cluster.Lease
 	seen     cluster.Revision
+	known    []*simManager // that it registers with, the one that it asks first; at first, one
 	held     map[uint16]*simHeld
 }
 
@@ -312,7 +314,7 @@ func (c *simComponent) reserve(req *pool.ReserveRequest) error {
 			more += p.Size
 		}
 	}
-	if used+more > c.capacity {
+	if used+more > c.capacity || c.most > 0 && used+more > c.most {
 		return fmt.Errorf("%w: %d of %d are used, %d more are asked for", pool.ErrMemory, used, c.capacity, more)
 	}
 	if h == nil {
@@ -326,19 +328,34 @@ func (c *simComponent) reserve(req *pool.ReserveRequest) error {
 	return nil
 }
 
-// register has a component tell a manager of itself, each second.
+// register has a component tell a manager of itself, each second, and another one after one that gave no answer. At first it knows one, as package node may.
 func (c *simComponent) register(life int) {
-	w := c.w
+	w, answered := c.w, false
 	if !c.up || c.life != life {
 		return
 	}
-	w.After(manager.RenewTime+w.Between(0, 50*time.Millisecond), func() { c.register(life) })
-	c.registerWith(w.managers[w.Rand.IntN(len(w.managers))], life)
+	if len(c.known) == 0 {
+		c.known = []*simManager{w.managers[w.Rand.IntN(len(w.managers))]}
+	}
+	c.registerWith(c.known[0], life, func(r *manager.RegisterReply) {
+		answered = true
+		for _, m := range w.managers {
+			if slices.Contains(r.Managers, m.name) && !slices.Contains(c.known, m) {
+				c.known = append(c.known, m)
+			}
+		}
+	})
+	w.After(manager.RenewTime+w.Between(0, 50*time.Millisecond), func() {
+		if !answered {
+			c.known = append(c.known[1:], c.known[0])
+		}
+		c.register(life)
+	})
 }
 
-func (c *simComponent) registerWith(m *simManager, life int) {
+func (c *simComponent) registerWith(m *simManager, life int, then func(*manager.RegisterReply)) {
 	w := c.w
-	if m.life != 0 && w.waits(m.still, func() { c.registerWith(m, life) }) {
+	if m.life != 0 && w.waits(m.still, func() { c.registerWith(m, life, then) }) {
 		return // the manager finds it when it goes on
 	}
 	if c.cut || m.life == 0 || w.chance(w.lossy) {
@@ -348,6 +365,7 @@ func (c *simComponent) registerWith(m *simManager, life int) {
 	w.replies[w.ticket] = func(answer any, err error) {
 		if r, ok := answer.(*manager.RegisterReply); ok && c.life == life && c.up && !c.cut {
 			c.lease, c.seen = r.Lease, r.Members
+			then(r)
 		}
 	}
 	m.core.Register(w.now(), w.ticket, manager.RegisterRequest{Member: cluster.Member{Name: c.name, Addrs: []string{"sim://" + c.name}},

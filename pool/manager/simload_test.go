@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -292,8 +293,8 @@ func TestSimBites(t *testing.T) {
 	slices.Sort(found)
 }
 
-// TestStall: the store stands still for a while, or managers do, or both, and no component does. Nothing is lost, and what is done then is done. A component
-// that is killed meanwhile is lost all the same.
+// TestStall: the store stands still for a while, or managers do, all or all but one, or both, and no component does. Nothing is lost, and what is done then
+// is done. A component that is killed meanwhile is lost all the same.
 func TestStall(t *testing.T) {
 	n := 60
 	if testing.Short() {
@@ -320,8 +321,11 @@ func TestStall(t *testing.T) {
 				w.stall(&w.still, d)
 			}
 			if seed%4 != 1 {
-				for _, m := range w.managers { // all: a component whose managers stand still, and others do not, is cut off
-					w.stall(&m.still, w.Between(d/2, d))
+				spared := w.Rand.IntN(len(w.managers) + 1) // or none
+				for i, m := range w.managers {
+					if i != spared || len(w.managers) == 1 {
+						w.stall(&m.still, w.Between(d/2, d))
+					}
 				}
 			}
 			w.Run(d + w.Between(0, 10*time.Second))
@@ -338,6 +342,31 @@ func TestStall(t *testing.T) {
 			fail("%s is killed: %+v", c.name, t2)
 		}
 	})
+}
+
+// TestRefused: who asks for more than components take hears which of them refused, and what the others have; not what is free at those that refused.
+func TestRefused(t *testing.T) {
+	for _, c := range []struct {
+		most [2]uint64
+		size uint64
+		want string
+	}{
+		{size: 1000 * mib, want: "and the components that lend (2) have 768.0 MiB free, at most 512.0 MiB at one of them"},
+		{most: [2]uint64{64 * mib, 0}, size: 400 * mib, want: "c0 refused, and the others that lend (1) have "},
+		{most: [2]uint64{mib, mib}, size: 200 * mib, want: "and all components that lend refused (c0, c1)"},
+	} {
+		w := newWorld(1, t.Fatalf, 3, 1)
+		for i, n := range []uint64{512 * mib, 256 * mib, 0} {
+			w.components[i].capacity = n
+		}
+		w.components[0].most, w.components[1].most = c.most[0], c.most[1]
+		w.Run(10 * time.Second)
+		var got error
+		w.ask(pool.CreateRequest{Name: "a", Size: c.size}, func(_ any, err error) { got = err })
+		if w.Run(8 * time.Second); !errors.Is(got, pool.ErrMemory) || !strings.Contains(got.Error(), c.want) {
+			t.Errorf("%v, without %q", got, c.want)
+		}
+	}
 }
 
 // TestLost: a component that is killed is named within the time of its lease and two seconds, its grace in them, and the region's epoch moves.

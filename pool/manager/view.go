@@ -173,6 +173,9 @@ func (v *view) lacks(was *view) {
 	}
 }
 
+// managerNames are the managers that are there, by name.
+func (v *view) managerNames() []string { return slices.Compact(slices.Sorted(maps.Values(v.managers))) }
+
 // alive reports whether a place's component is there in that life.
 func (v *view) alive(p place) bool {
 	c := v.components[p.Name]
@@ -259,7 +262,7 @@ func (v *view) component(name string, p cluster.Pair) error {
 	v.components[name] = c
 	v.allDirty()
 	for _, r := range v.regions { // its extents may have been heard of before it
-		v.countOne(r.record, name, 1)
+		v.countExtents(r.record, 1, func(component string) bool { return component == name })
 	}
 	return nil
 }
@@ -309,18 +312,14 @@ func (v *view) count(r *record, sign int) {
 	if v.owned[r.Owner] += sign; v.owned[r.Owner] == 0 {
 		delete(v.owned, r.Owner)
 	}
-	for _, p := range r.Places {
-		v.countOne(r, p.Name, sign)
-	}
+	v.countExtents(r, sign, func(string) bool { return true })
 }
 
-func (v *view) countOne(r *record, name string, sign int) {
-	c := v.components[name]
-	if c == nil {
-		return
-	}
+// countExtents counts those at some components. A component can be at two places of a region: an earlier life's, whose extents are lost, and this one's.
+func (v *view) countExtents(r *record, sign int, of func(component string) bool) {
 	add := func(at int, n uint64) {
-		if p := r.Places[at]; p.Name == name && v.alive(p) {
+		if p := r.Places[at]; of(p.Name) && v.alive(p) {
+			c := v.components[p.Name]
 			c.extents += sign
 			if sign < 0 {
 				n = -n

@@ -20,12 +20,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/image"
+	"github.com/wherry-fabric/wherry/internal/llvmrt"
 	"github.com/wherry-fabric/wherry/sdk"
 )
 
@@ -189,10 +191,35 @@ func compileWasm(ctx context.Context, dir string, tools Tools, src Source, opts 
 	if err := run(ctx, dir, "clang", tools.Clang, compileFlags(opts, src.Name, object), opts.Warnings); err != nil {
 		return nil, err
 	}
-	if err := run(ctx, dir, "wasm-ld", tools.Linker, linkFlags(opts, object, module), opts.Warnings); err != nil {
+	err := run(ctx, dir, "wasm-ld", tools.Linker, linkFlags(opts, module, object), opts.Warnings)
+	if lacksRuntime(err) {
+		err = linkWasmRuntime(ctx, dir, tools, opts, module, object)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return readMade(dir, module, "wasm-ld")
+}
+
+var undefinedSymbol = regexp.MustCompile(`undefined symbol: (\w+)`)
+
+// lacksRuntime reports whether a module cannot be linked for want of a function that compilers call by themselves.
+func lacksRuntime(err error) bool {
+	var refused *CompileError
+	return errors.As(err, &refused) && slices.ContainsFunc(undefinedSymbol.FindAllStringSubmatch(refused.Message, -1), func(m []string) bool { return llvmrt.Has(m[1]) })
+}
+
+// linkWasmRuntime links a module with what it needs of the runtime. Few functions need any, so the others do not wait for it to be compiled.
+func linkWasmRuntime(ctx context.Context, dir string, tools Tools, opts Options, module, object string) error {
+	const source, helpers = "wherry-runtime.c", "wherry-runtime.o"
+	if err := os.WriteFile(filepath.Join(dir, source), []byte(llvmrt.Source), 0o600); err != nil {
+		return fmt.Errorf("cbuild: %w", err)
+	}
+	opts.Defines = nil
+	if err := run(ctx, dir, "clang", tools.Clang, append(compileFlags(opts, source, helpers), "-fno-builtin"), opts.Warnings); err != nil {
+		return err
+	}
+	return run(ctx, dir, "wasm-ld", tools.Linker, linkFlags(opts, module, object, helpers), opts.Warnings)
 }
 
 // readMade reads what a tool wrote, unless that is too large for an image.
@@ -283,19 +310,19 @@ func compileFlags(opts Options, source, object string) []string {
 	return append(flags, "-c", source, "-o", object)
 }
 
-func linkFlags(opts Options, object, module string) []string {
+func linkFlags(opts Options, module string, objects ...string) []string {
 	strip := "--strip-debug" // and keep the names, which a trap's stack shows
 	if opts.Bare {
 		strip = "--strip-all"
 	}
-	return []string{
+	return append([]string{
 		"--no-entry", "--export=" + abi.Entry, "--export=__global_base", "--export=__data_end", // where statics lie, which are put back before each run
 		strip, "--gc-sections",
 		// A stack that grows too far then leaves the memory, and traps, instead
 		// of running into the function's data.
 		"--stack-first", "-z", "stack-size=65536",
-		object, "-o", module,
-	}
+		"-o", module,
+	}, objects...)
 }
 
 // run runs one tool in dir. Both tools do all their work themselves, so they

@@ -1,17 +1,19 @@
 /* What compilers call by themselves: copies and fills, integers of 128 bits, and
  * rounding where the processor has no instruction for it. There is no C library
  * under a function, so these are linked into its object, those that it needs.
- * go generate compiles this file to bitcode for each processor.
+ * go generate compiles this file to bitcode for each processor. A wasm module
+ * gets the integers of 128 bits; wherry.h and instructions are there for the rest.
  *
  * Rounding to integers is exact, so every form gives the same answer.
  */
 typedef unsigned char u8;
 typedef unsigned int u32;
-typedef unsigned long u64;
-typedef long i64;
+typedef __UINT64_TYPE__ u64;
+typedef __INT64_TYPE__ i64;
 typedef __int128 i128;
 typedef unsigned __int128 u128;
 
+#ifndef __wasm__
 /* ---- Memory. Eight bytes at a time where both ends allow it. ---- */
 
 typedef u64 __attribute__((may_alias, aligned(1))) word;
@@ -66,6 +68,7 @@ int memcmp(const void *a, const void *b, u64 n)
 }
 
 int bcmp(const void *a, const void *b, u64 n) { return memcmp(a, b, n); }
+#endif
 
 /* ---- Integers of 128 bits. ---- */
 
@@ -116,6 +119,35 @@ i128 __multi3(i128 a, i128 b)
     return (i128)((u128)high << 64 | (mid2 << 32 | (low & m)));
 }
 
+/* Of halves, as this is what the compiler calls where it has no other way. */
+#define SHIFT(name, type, far, near)                            \
+    type name(type v, int by)                                   \
+    {                                                           \
+        u64 low = (u64)v, high = (u64)((u128)v >> 64), l, h;    \
+        by &= 127;                                              \
+        if (by >= 64) {                                         \
+            far;                                                \
+        } else if (by == 0) {                                   \
+            return v;                                           \
+        } else {                                                \
+            near;                                               \
+        }                                                       \
+        return (type)((u128)h << 64 | l);                       \
+    }
+SHIFT(__ashlti3, i128, (l = 0, h = low << (by - 64)), (l = low << by, h = high << by | low >> (64 - by)))
+SHIFT(__lshrti3, u128, (h = 0, l = high >> (by - 64)), (h = high >> by, l = low >> by | high << (64 - by)))
+SHIFT(__ashrti3, i128, (h = (u64)((i64)high >> 63), l = (u64)((i64)high >> (by - 64))), (h = (u64)((i64)high >> by), l = low >> by | high << (64 - by)))
+
+i128 __muloti4(i128 a, i128 b, int *over)
+{
+    u128 x = size(a), y = size(b), low = (u128)(u64)x * (u64)y;
+    u64 xh = (u64)(x >> 64), yh = (u64)(y >> 64);
+    u128 cross = (u128)xh * (u64)y + (u128)yh * (u64)x; /* of two products one is 0, or it is too much anyway */
+    u128 all = low + (cross << 64), most = ((u128)1 << 127) - ((a < 0) == (b < 0));
+    *over = (xh && yh) || cross >> 64 || all < low || all > most;
+    return (i128)((a < 0) == (b < 0) ? all : -all);
+}
+
 /* ---- 128 bits and floats. Half to even, as the hardware rounds 64 bits. ---- */
 
 #define TO_FLOAT(name, type, bits)                                             \
@@ -161,6 +193,7 @@ i128 __fixdfti(double v)
 u128 __fixunssfti(float v) { return __fixunsdfti(v); }
 i128 __fixsfti(float v) { return __fixdfti(v); }
 
+#ifndef __wasm__
 /* ---- Rounding. From 2^52 (2^23) on every float is an integer. ---- */
 
 #define ROUNDING(type, f, whole, integer)                                            \
@@ -188,3 +221,4 @@ i128 __fixsfti(float v) { return __fixdfti(v); }
     type roundeven##f(type x) { return rint##f(x); }
 ROUNDING(double, , 4503599627370496.0, i64)
 ROUNDING(float, f, 8388608.0f, i64)
+#endif

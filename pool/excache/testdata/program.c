@@ -647,11 +647,67 @@ static void reuses(void) // the same amounts come and go, a part of what may be 
         memset(malloc(2 * MIB), i, 2 * MIB);
 }
 
+static void *anonymous(size_t n)
+{
+    void *p = mmap(0, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return p == MAP_FAILED ? 0 : p;
+}
+
+static void fragments(void) // what is free is enough, and does not lie together
+{
+    uint64_t *a = anonymous(56 * MIB), *small = anonymous(MIB);
+    CHECK(a && small);
+    put(a, 56 * MIB / 8, 1), put(small, MIB / 8, 2);
+    munmap(a, 56 * MIB);
+    uint64_t *c = anonymous(72 * MIB); // of 96, where 56 are free before it
+    CHECK(c && nonzero((char *)c, 72 * MIB) == 0);
+    put(c, 72 * MIB / 8, 3);
+    CHECK(wrong(c, 72 * MIB / 8, 3) == 0 && wrong(small, MIB / 8, 2) == 0);
+    munmap(c, 72 * MIB);
+    CHECK(a = anonymous(64 * MIB)); // where the first was
+    CHECK(nonzero((char *)a, 64 * MIB) == 0 && wrong(small, MIB / 8, 2) == 0);
+}
+
+static void fragmentforks(void) // arrays of many sizes come and go for long, with small ones between them, and children
+{
+    enum { SMALL = 6 };
+    uint64_t *small[SMALL] = {0};
+    size_t n[SMALL] = {0};
+    srand(1);
+    for (uint64_t round = 1; round <= 60; round++) {
+        size_t k = (size_t)rand() % SMALL, big = (20 + (size_t)rand() % 45) * MIB + (size_t)rand() % 256 * 4096;
+        uint64_t *a = anonymous(big);
+        CHECK(a);
+        for (size_t i = 0; i < big / 8; i += 512 * (1 + (size_t)rand() % 8)) {
+            CHECK(a[i] == 0);
+            a[i] = mix(i + round);
+        }
+        free(small[k]);
+        n[k] = MIB / 2 + (size_t)rand() % 512 * 4096;
+        CHECK(small[k] = malloc(n[k]));
+        put(small[k], n[k] / 8, k);
+        CHECK(*a == mix(round));
+        pid_t pid = round % 20 ? 0 : fork();
+        if (round % 20 == 0 && pid == 0) {
+            for (k = 0; k < SMALL; k++)
+                if (wrong(small[k], small[k] ? n[k] / 8 : 0, k))
+                    _exit(1);
+            munmap(a, big);
+            uint64_t *b = anonymous(big + 8 * MIB);
+            _exit(!b || nonzero((char *)b, big) ? 2 : 0);
+        }
+        CHECK(round % 20 || ended(pid));
+        for (k = 0; k < SMALL; k++)
+            CHECK(wrong(small[k], small[k] ? n[k] / 8 : 0, k) == 0);
+        munmap(a, big);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } all[] = {{"sizes", sizes}, {"maps", maps}, {"threads", threads}, {"churn", churns},
         {"files", files}, {"forks", forks}, {"moments", moments}, {"full", full}, {"lose", lose}, {"grows", grows},
-        {"closes", closes}, {"hides", hides}, {"resolves", resolves}, {"handlers", handlers}, {"borders", borders}, {"mistakes", mistakes}, {"within", within}, {"heap", heap}, {"reuses", reuses}, {"small", small}, {"smallforks", smallforks}, {"streams", streams}};
+        {"closes", closes}, {"hides", hides}, {"resolves", resolves}, {"handlers", handlers}, {"borders", borders}, {"mistakes", mistakes}, {"within", within}, {"heap", heap}, {"reuses", reuses}, {"fragments", fragments}, {"fragmentforks", fragmentforks}, {"small", small}, {"smallforks", smallforks}, {"streams", streams}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (argc == 2 && !strcmp(argv[1], all[i].name)) {
             all[i].run();

@@ -24,7 +24,7 @@ struct context {
     u64 zero_bytes;                  /* of statics that begin as zeros, after them; 0: the node sees to it */
     u64 payload;
     u32 windows;
-    u32 near; /* there may be elements whose windows get_near reads: written before the first run */
+    u32 near; /* there may be other elements whose windows get_near reads: written before the first run */
     struct window window[240];
     u64 ranges; /* elements whose rows are known, all or none: written before the first run */
     struct { u64 first, count; } range[4096];
@@ -184,10 +184,12 @@ i32 wherry_shard_rows_2(u32 dataset, i32 element, wherry_rows_range_t *range)
     return OK;
 }
 
-/* Nobody is asked where the answer is known: on the way of every hop that would cost a hand-over. */
+/* Nobody is asked where the answer is known, that another element is far: on the way of every hop that would cost a hand-over. */
 i32 wherry_get_near(i32 element, u32 window, u64 offset, void *data, u32 size)
 {
-    return page.context->near ? call_get_near(element, window, offset, data, size) : ERR_FAR;
+    if (!page.context->near && (u32)element < page.elements && (u32)element != page.self)
+        return ERR_FAR;
+    return call_get_near(element, window, offset, data, size);
 }
 
 u64 wherry_now(void)

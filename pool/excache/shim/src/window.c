@@ -4,6 +4,7 @@
 #define MAGIC 0x314e555259524857ul
 /* Ranges, used and free in turn; the table is that many times 24 bytes of addresses. */
 #define MAX_RANGES (1u << 20)
+#define ROOM (16ul << 20)
 /* The window's descriptors are from here on where the limit of open files allows it; above the shim's own. */
 #define HIGH_FD 200
 
@@ -13,7 +14,7 @@ u64 window_size, window_least;
 static struct counters no_counters;
 struct counters *counters = &no_counters;
 
-enum { CLEAN = 0, DEAD = 1, USED = 2 }; /* free and zero; free, but the daemon does not know it yet; in use */
+enum { CLEAN = 0, DEAD = 1, USED = 2, GONE = 3 }; /* free and zero; free, but the daemon does not know it yet; in use; whole rooms that serve other addresses now */
 enum { ALTERED = 1, FOREIGN = 2, ALLOCATED = 4, PART = 8 }; /* an allocation begins there; the one before goes on */
 struct range { u64 off, len; u32 kind, flags; };
 static struct range *ranges; /* sorted, side by side, from 0 to taken_to */
@@ -113,7 +114,7 @@ u64 ask(u64 call, u64 pairs, u64 argument, const u64 *list, struct reply *to)
     if (pairs)
         send_all(list, 16 * pairs);
     receive_with(wire, answer, sizeof answer, fds);
-    if (call == CALL_TAKE)
+    if (call == CALL_TAKE || call == CALL_MOVE)
         room = answer[1];
     if (to)
         *to = (struct reply){answer[1], fds[0]};
@@ -214,7 +215,7 @@ static u8 *fit(u64 n, u64 align, int how)
 {
     for (u32 i = 0; i < range_count; i++) {
         struct range *r = ranges + i;
-        if (r->kind == USED || (how & CLEARED && r->kind == DEAD))
+        if (r->kind == USED || r->kind == GONE || (how & CLEARED && r->kind == DEAD))
             continue;
         u64 at = (r->off + align - 1) & -align;
         if (at - r->off <= r->len && r->len - (at - r->off) >= n)
@@ -244,11 +245,93 @@ void window_besides(void)
         __atomic_store_n(&counters->anonymous, kib << 10, __ATOMIC_RELAXED);
 }
 
-/* Adds n clean bytes at the end; 0 if there is no room. */
-static int grow(u64 n)
+i64 watch_part(u64 at, u64 n)
+{
+    u64 arg[4] = {at, n, 7, 0}; /* missing, protected, minor */
+    i64 r = CALL3(SYS_ioctl, faults, 0xc020aa00, arg);
+    return r < 0 ? r : CALL3(SYS_madvise, at, n, MADV_DONTFORK);
+}
+
+/* Maps a part of the window where it belongs, and watches it. */
+static i64 map_part(u64 off, u64 n, int fixed)
+{
+    u64 at = (u64)window_base + off;
+    if (!n)
+        return 0;
+    i64 r = CALL6(SYS_mmap, at, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | fixed, file, off);
+    if (r < 0 && r > -4096)
+        return r;
+    return watch_part(at, n);
+}
+
+static void turn(u64 off, u32 kind) /* a room that is free or gone into the other */
+{
+    u32 i = cut(off);
+    cut(off + ROOM);
+    ranges[i].kind = kind;
+    ranges[i].flags = 0;
+    i -= (u32)join(i);
+    join(i + 1);
+}
+
+/* Has up to n rooms of which nothing is in use, but for those from begin to end, serve the addresses at every second place of the list, and says how many do:
+ * all or, with some of them, fewer. */
+static u64 move_rooms(u64 *list, u64 n, u64 begin, u64 end, int some)
+{
+    u64 have = 0;
+    for (u32 i = 0; i < range_count && have < n; i++) {
+        u64 to = ranges[i].off + ranges[i].len;
+        for (u64 at = (ranges[i].off + ROOM - 1) & -ROOM; ranges[i].kind == CLEAN && at + ROOM <= to && have < n; at += ROOM)
+            if (at + ROOM <= begin || at >= end)
+                list[2 * have++] = at;
+    }
+    if (!have || (have < n && !some) || range_count + 4 * have + 8 > MAX_RANGES || ask(CALL_MOVE, have, 0, list, 0))
+        return 0;
+    for (u64 k = 0; k < have; k++)
+        turn(list[2 * k], GONE);
+    return have;
+}
+
+/* Moves rooms to where others have gone, if n bytes fit there and in what is free beside them. */
+static int refill(u64 n, u64 align)
+{
+    u64 list[2 * MAX_PAIRS];
+    for (u32 i = 0, k; i < range_count; i = k + 1) {
+        u64 at = (ranges[i].off + align - 1) & -align, need = 0;
+        for (k = i; k < range_count && (ranges[k].kind == CLEAN || ranges[k].kind == GONE); k++) {
+            u64 to = ranges[k].off + ranges[k].len;
+            for (u64 r = ranges[k].off; ranges[k].kind == GONE && r < to && need < MAX_PAIRS; r += ROOM)
+                if (r + ROOM > at && r < at + n)
+                    list[2 * need++ + 1] = r;
+        }
+        if (k == i || at + n > ranges[k - 1].off + ranges[k - 1].len || !need || need == MAX_PAIRS || !move_rooms(list, need, at, at + n, 0))
+            continue;
+        for (u64 j = 0; j < need; j++) {
+            if (map_part(list[2 * j + 1], ROOM, MAP_FIXED) < 0) /* without marks of accesses while there was no room */
+                fail("a part of the window cannot be taken back\n");
+            turn(list[2 * j + 1], CLEAN);
+        }
+        return 1;
+    }
+    return 0;
+}
+
+/* Moves rooms behind the last one, so that there are rooms up to end, or fewer; none of those from begin on. */
+static void bring(u64 end, u64 begin)
+{
+    u64 list[2 * MAX_PAIRS], n = end > room && end <= window_size ? (end - room + ROOM - 1) / ROOM : 0;
+    for (u64 i = 0; i < n && i < MAX_PAIRS; i++)
+        list[2 * i + 1] = room + i * ROOM;
+    if (n)
+        move_rooms(list, n < MAX_PAIRS ? n : MAX_PAIRS, begin, top, 1);
+}
+
+/* Adds n clean bytes at the end; 0 if there is no room. Rooms from begin on stay where they are. */
+static int grow(u64 n, u64 begin)
 {
     if (n > window_size - top || range_count + 4 > MAX_RANGES)
         return 0;
+    bring(top + n, begin);
     if (top + n > room) {
         window_besides();
         if (ask(CALL_TAKE, 0, top + n, 0, 0))
@@ -270,6 +353,8 @@ u8 *window_take(u64 n, u64 align, int how)
         tell();
         p = fit(n, align, how);
     }
+    if (!p && refill(n, align))
+        p = fit(n, align, how);
     if (p)
         return p;
     u64 at = (top + align - 1) & -align, last = range_count ? range_count - 1 : 0;
@@ -279,30 +364,11 @@ u8 *window_take(u64 n, u64 align, int how)
         have = top > at ? top - at : 0;
     }
     u64 more = at > top ? at - top + n : n - have;
-    if (!grow(more)) {
+    if (!grow(more, range_count && ranges[last].kind == CLEAN ? ranges[last].off : top)) {
         count(&counters->refused, 1);
         return 0;
     }
     return fit(n, align, how);
-}
-
-i64 watch_part(u64 at, u64 n)
-{
-    u64 arg[4] = {at, n, 7, 0}; /* missing, protected, minor */
-    i64 r = CALL3(SYS_ioctl, faults, 0xc020aa00, arg);
-    return r < 0 ? r : CALL3(SYS_madvise, at, n, MADV_DONTFORK);
-}
-
-/* Maps a part of the window where it belongs, and watches it. */
-static i64 map_part(u64 off, u64 n, int fixed)
-{
-    u64 at = (u64)window_base + off;
-    if (!n)
-        return 0;
-    i64 r = CALL6(SYS_mmap, at, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | fixed, file, off);
-    if (r < 0 && r > -4096)
-        return r;
-    return watch_part(at, n);
 }
 
 static void restore(u64 off, u64 n, u32 flags)
@@ -353,8 +419,9 @@ int window_extend(u8 *p, u64 n, u64 more)
         tell();
         i = find(end - 1); /* ranges before it were joined */
     }
-    if (end == top && !grow(more))
+    if (end == top && !grow(more, top))
         return 0;
+    i = find(end - 1);
     if (i + 1 >= range_count || ranges[i + 1].kind != CLEAN || ranges[i + 1].len < more)
         return 0;
     cut(end + more);
@@ -423,7 +490,12 @@ void window_altered(u8 *p, u64 n)
 int window_prepare(u8 *p, u64 n)
 {
     u64 off = (u64)(p - window_base);
-    return n <= window_size - off && range_count + 10 <= MAX_RANGES && (off + n <= top || grow(off + n - top));
+    if (n > window_size - off || range_count + 10 > MAX_RANGES || (off + n > top && !grow(off + n - top, off)))
+        return 0;
+    for (u32 i = off < top ? find(off) : range_count; i < range_count && ranges[i].off < off + n; i++)
+        if (ranges[i].kind == GONE)
+            return 0;
+    return 1;
 }
 
 void window_claim(u8 *p, u64 n, int foreign)

@@ -89,7 +89,7 @@ i64 share_sync(const void *p, u64 n);
 void share_forked(void);
 
 /* As session.go has them. */
-enum { CALL_TAKE = 1, CALL_FREE = 2, CALL_FORK = 3, CALL_OPEN = 4, CALL_VIEW = 5, CALL_UNVIEW = 6, CALL_SYNC = 7, CALL_PARTED = 8, MAX_PAIRS = 256 };
+enum { CALL_TAKE = 1, CALL_FREE = 2, CALL_FORK = 3, CALL_OPEN = 4, CALL_VIEW = 5, CALL_UNVIEW = 6, CALL_SYNC = 7, CALL_PARTED = 8, CALL_MOVE = 9, MAX_PAIRS = 256 };
 /* Asks the daemon; the lock is held. The value and the descriptor of the answer go where to is not 0. */
 struct reply { u64 value; int fd; };
 u64 ask(u64 call, u64 pairs, u64 argument, const u64 *list, struct reply *to);
