@@ -135,10 +135,8 @@ func (a *app) fnTest(cmd *cobra.Command, function string, f *testFlags) error {
 		return err
 	}
 	defer t.close()
-	if f.memory != "" {
-		if t.memory, err = node.ParseBytes(f.memory); err != nil {
-			return usagef("--memory: %w", err)
-		}
+	if t.memory, err = f.memoryBytes(); err != nil {
+		return err
 	}
 	if err := t.start(ctx, f.elements); err != nil {
 		return err
@@ -268,6 +266,21 @@ func (a *app) testLoad(ctx context.Context, cmd *cobra.Command, f *testFlags, im
 		}
 	}
 	return &spec, nil
+}
+
+// memoryBytes is what each element lends at most; 0: what nodes do.
+func (f *testFlags) memoryBytes() (node.Bytes, error) {
+	if f.memory == "" {
+		return 0, nil
+	}
+	b, err := node.ParseBytes(f.memory)
+	switch {
+	case err != nil:
+		return 0, usagef("--memory: %w", err)
+	case b < fabric.SegmentAlign:
+		return 0, usagef("--memory: %v is too little: at least %v", b, node.Bytes(fabric.SegmentAlign))
+	}
+	return b, nil
 }
 
 // runsNative says whether native code of the image may run: as nodes that trust it do, elements turn to it by themselves, unless wasm is asked for.
