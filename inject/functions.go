@@ -150,14 +150,12 @@ func (c *code) tier(f image.Form) string {
 	return ""
 }
 
-// Forms are the forms of code that this element runs; none if it only starts functions.
+// Forms are the forms of code that this element runs just now (Offers); none if it only starts functions.
 func (rt *Runtime) Forms() []string {
 	forms := []string{}
-	for _, e := range rt.cfg.Engines {
-		for _, o := range e.Offers() {
-			if o.Why == "" && !slices.Contains(forms, o.Form) {
-				forms = append(forms, o.Form)
-			}
+	for _, o := range rt.Offers() {
+		if o.Why == "" && !slices.Contains(forms, o.Form) {
+			forms = append(forms, o.Form)
 		}
 	}
 	return forms

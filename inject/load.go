@@ -157,7 +157,7 @@ func (rt *Runtime) beginLoads() {
 		ls.running++
 		ls.by[l.principal]++
 		l.ctx, l.cancel = context.WithTimeoutCause(rt.life, rt.cfg.LoadTime,
-			fmt.Errorf("%w: it was not ready after %v (the element's LoadTime)", context.DeadlineExceeded, rt.cfg.LoadTime))
+			fmt.Errorf("%w: it was not ready after %v (the element's LoadTime; a node's is ten times its compile_time)", context.DeadlineExceeded, rt.cfg.LoadTime))
 		rt.work.Add(1)
 		cancel := l.cancel
 		rt.layer.Compute(func() { rt.runLoad(l, cancel) })

@@ -487,8 +487,11 @@ func TestCompileTooSlow(t *testing.T) {
 	newLock(e)
 	s := newStage(t, e, func(c *inject.Config) { c.LoadTime = 1 })
 	img := signed(t, inForms(t, "slow", 4, image.LLVMBitcode), s.key)
-	if _, err := s.call(img, forms.Auto); !errors.Is(err, travel.ErrDeadline) || !strings.Contains(err.Error(), "LoadTime") {
+	if _, err := s.call(img, forms.Auto); !errors.Is(err, travel.ErrDeadline) || !strings.Contains(err.Error(), "LoadTime; a node's is ten times its compile_time") {
 		t.Errorf("%v", err)
+	}
+	if ex, known := s.node.rt.Explain(img.ID(), forms.Auto); !known || ex.Form != "" || len(ex.Refused) != 1 || !strings.Contains(ex.Refused[0].Why, "it was not ready") {
+		t.Errorf("explained as %+v, %v", ex, known)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
@@ -28,23 +27,48 @@ type Explanation struct {
 	Refused                 []forms.Refusal
 }
 
-// Explain says in which form a function runs here whose image is in the code cache, as it was chosen last for a wish; false: nothing was.
+// Explain says in which form a function runs here whose image is in the code cache, as it was chosen last for a wish, and why that is the best now; false: nothing was.
 func (rt *Runtime) Explain(id image.ID, wish forms.Wish) (Explanation, bool) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	c := rt.store.codes[id]
-	if c == nil || c.explain[wish] == nil {
+	if c == nil {
 		return Explanation{}, false
 	}
-	e := *c.explain[wish]
-	e.Refused = slices.Clone(e.Refused)
+	e := Explanation{Why: "its code is not ready yet"}
+	switch last := c.explain[wish]; {
+	case last != nil:
+		e = *last
+		e.Why = rt.whyNow(c, wish, last)
+	case !slices.ContainsFunc(c.programs, func(p program) bool { return p.loading || p.err != nil }):
+		return Explanation{}, false
+	}
+	var unready []forms.Refusal
 	for i, entry := range c.img.Entries() { // what could not be made ready since
 		p := c.at(i)
 		if p.err != nil && p.ready == nil && !slices.ContainsFunc(e.Refused, func(r forms.Refusal) bool { return r.Form == entry.Form && r.Triple == entry.Triple }) {
-			e.Refused = append(e.Refused, forms.Refusal{Form: entry.Form, Triple: entry.Triple, Why: p.err.Error()})
+			unready = append(unready, forms.Refusal{Form: entry.Form, Triple: entry.Triple, Why: p.err.Error()})
 		}
 	}
+	e.Refused = append(unready, e.Refused...)
 	return e, true
+}
+
+// whyNow is why a function runs in the form that was chosen last, by how it has run since. mu is held.
+func (rt *Runtime) whyNow(c *code, wish forms.Wish, last *Explanation) string {
+	good, _, _ := rt.choose(c, wish, nil)
+	switch i := slices.IndexFunc(good, func(can forms.Candidate) bool { return can.Form.String() == last.Form && can.Triple == last.Triple }); {
+	case i == 0:
+		return good[0].Why
+	case i > 0 && wish == forms.Auto && c.at(good[0].Entry).ready == nil:
+		return notYet(good[0])
+	}
+	return last.Why
+}
+
+// notYet is why another candidate than the best runs.
+func notYet(best forms.Candidate) string {
+	return fmt.Sprintf("%v is to run (%s), and is not ready yet", best.Form, best.Why)
 }
 
 // Offers are what this element's engines run, and why they do not run the rest: nobody may be trusted with it just now.
@@ -75,6 +99,7 @@ func (c *code) past(f image.Form) forms.History {
 func (rt *Runtime) choose(c *code, wish forms.Wish, skip map[int]error) (good []forms.Candidate, refused []forms.Refusal, failed error) {
 	all, refused := forms.Choose(c.img.Entries(), rt.offers, c.distrusted, c.past, wish)
 	now := rt.now()
+	var unready []forms.Refusal
 	for _, can := range all {
 		p := c.at(can.Entry)
 		err := skip[can.Entry]
@@ -83,12 +108,12 @@ func (rt *Runtime) choose(c *code, wish forms.Wish, skip map[int]error) (good []
 		}
 		if err != nil {
 			failed = err
-			refused = append(refused, forms.Refusal{Form: can.Form, Triple: can.Triple, Why: err.Error()})
+			unready = append(unready, forms.Refusal{Form: can.Form, Triple: can.Triple, Why: err.Error()})
 			continue
 		}
 		good = append(good, can)
 	}
-	return good, refused, failed
+	return good, append(unready, refused...), failed
 }
 
 // pick finds the program for a load, and makes it if it is not there. By forms.Auto it is the best that is ready, or else what is ready soonest,
@@ -107,7 +132,7 @@ func (rt *Runtime) pick(l *load) (chosen, error) {
 		if l.wish == forms.Auto {
 			if can = l.code.soonest(good); can.Entry != good[0].Entry {
 				rt.makeLater(l.code, good[0].Entry, l.principal)
-				can.Why = fmt.Sprintf("%v is to run (%s), and is not ready yet", good[0].Form, good[0].Why)
+				can.Why = notYet(good[0])
 			}
 		}
 		if p := l.code.at(can.Entry).ready; p != nil {
@@ -159,11 +184,7 @@ func (rt *Runtime) cannot(c *code, refused []forms.Refusal, failed error) error 
 	if len(refused) == 1 && failed != nil {
 		return failed
 	}
-	var all []string
-	for _, r := range refused {
-		all = append(all, r.String())
-	}
-	text := fmt.Sprintf("%s cannot run on %s: %s", c.img.Name(), rt.el.Name(), strings.Join(all, "; "))
+	text := fmt.Sprintf("%s cannot run on %s: %s", c.img.Name(), rt.el.Name(), forms.Refusals(refused))
 	if failed != nil && failure(failed).Code != travel.CodeTrap { // it may be another time
 		return fmt.Errorf("%w (%s)", failed, text)
 	}

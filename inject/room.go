@@ -49,6 +49,9 @@ func (h *host) Scratch(n uint64, short error) (abi.Status, error) {
 	state := &held{instance: h.instance, bound: h.bound, what: h.run.Binding().What}
 	state.next, _ = h.run.State().(*held)
 	if err := rt.core.HoldState(h.run, state); err != nil {
+		if errors.Is(err, travel.ErrLimit) && !h.run.Stateful() {
+			err = fmt.Errorf("%w: the manifest of the function that was called sets no limits.scratch_bytes: set it to the bytes of scratch that are needed at most", travel.ErrLimit)
+		}
 		return h.status("scratch", err), nil
 	}
 	h.held = state

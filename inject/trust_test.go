@@ -152,6 +152,9 @@ func TestTrustReplacedWhileLoading(t *testing.T) {
 			t.Errorf("while nobody is trusted: %+v", o)
 		}
 	}
+	if got := s.node.rt.Forms(); !slices.Equal(got, []string{"wasm32"}) {
+		t.Errorf("while nobody is trusted it runs %v", got)
+	}
 	g.open <- nil
 	if err := <-answer; !errors.Is(err, travel.ErrRefused) || !strings.Contains(err.Error(), "no key is trusted here") {
 		t.Errorf("%v", err)

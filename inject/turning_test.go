@@ -48,6 +48,20 @@ func TestTurn(t *testing.T) {
 	}
 }
 
+// TestExplainedAfterRuns: why a function runs as wasm goes by the runs so far, not by those before its code was made ready.
+func TestExplainedAfterRuns(t *testing.T) {
+	s := newStage(t, newScripted())
+	img := signed(t, inForms(t, "short", 4, image.Wasm, image.LLVMBitcode), s.key)
+	for range 3 {
+		if got, err := s.call(img, forms.Auto); err != nil || got != "wasm32" {
+			t.Fatalf("%q, %v", got, err)
+		}
+	}
+	if ex, _ := s.node.rt.Explain(img.ID(), forms.Auto); ex.Form != "wasm32" || !strings.Contains(ex.Why, "3 runs took") {
+		t.Errorf("explained as %+v", ex)
+	}
+}
+
 // TestTurnToWhatIsReady: a function turns to native code that somebody else has had made, too.
 func TestTurnToWhatIsReady(t *testing.T) {
 	e := newScripted()

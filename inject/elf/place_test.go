@@ -3,6 +3,7 @@ package elf
 import (
 	"bytes"
 	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -251,6 +252,19 @@ func TestRefused(t *testing.T) {
 	}
 	if _, err := Parse(nil, Rules{Arch: "m68k"}); err == nil || !strings.Contains(err.Error(), "m68k") {
 		t.Errorf("an unknown processor: %v", err)
+	}
+}
+
+// TestUnknownRelocation: one that has no name is named by its number, not as far from another.
+func TestUnknownRelocation(t *testing.T) {
+	b := compile(t, "int wherry_self(void); int wherry_main(const void *p, unsigned n) { return wherry_self() + 1; }", "")
+	f, err := elf.NewFile(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary.LittleEndian.PutUint32(b[f.Section(".rela.text").Offset+8:], 200) // the low half of r_info
+	if _, err := load(b, rulesOf("x86_64")); err == nil || !strings.Contains(err.Error(), "the relocation 200 to wherry_self at ") {
+		t.Error(err)
 	}
 }
 

@@ -115,22 +115,36 @@ type Refusal struct {
 	Why    string
 }
 
-func (r Refusal) String() string {
-	return abi.Offer{Form: r.Form.String(), Triple: r.Triple}.String() + ": " + r.Why
+// Refusals says why code may not run; what has the same reason is named together.
+func Refusals(list []Refusal) string {
+	var whys []string
+	names := map[string][]string{}
+	for _, r := range list {
+		if names[r.Why] == nil {
+			whys = append(whys, r.Why)
+		}
+		names[r.Why] = append(names[r.Why], abi.Offer{Form: r.Form.String(), Triple: r.Triple}.String())
+	}
+	for i, why := range whys {
+		whys[i] = strings.Join(names[why], ", ") + ": " + why
+	}
+	return strings.Join(whys, "; ")
 }
 
-// Choose orders the entries of an image that can run at an element, the best first, and says of each of the others why it cannot. trust says why code
+// Choose orders the entries of an image that can run at an element, the best first, and says of each of the others why it cannot; those that the
+// caller does not want come last. trust says why code
 // of a form may not run here ("": it may), history how the function has run so far. By Auto a function begins as wasm, which is ready at once
 // and needs no other process, and turns to native code when its runs are long, and back if that turns out slower.
 func Choose(entries []image.Entry, offers []Offer, trust func(image.Form) string, history func(image.Form) History, wish Wish) ([]Candidate, []Refusal) {
 	var good []Candidate
-	var refused []Refusal
+	var refused, unasked []Refusal
 	long := Native(history)
 	for i, e := range entries {
-		c, why := match(&e, offers)
 		if f := wish.form(); f != 0 && e.Form != f {
-			why = "form " + wish.String() + " was asked for"
+			unasked = append(unasked, Refusal{e.Form, e.Triple, "form " + wish.String() + " was asked for"})
+			continue
 		}
+		c, why := match(&e, offers)
 		if why == "" {
 			why = trust(e.Form)
 		}
@@ -148,7 +162,7 @@ func Choose(entries []image.Entry, offers []Offer, trust func(image.Form) string
 	for i := range good {
 		good[i].Why = why(good, i, wish, history, long)
 	}
-	return good, refused
+	return good, append(refused, unasked...)
 }
 
 // rank is a form's place in the order.
@@ -177,13 +191,31 @@ func why(all []Candidate, i int, wish Wish, history func(image.Form) History, lo
 		return "wasm is ready first, and nothing is known of its runs yet"
 	case wasm && slower(history):
 		n := native(history)
-		return fmt.Sprintf("%d runs as native code took %v each, and %d as wasm %v", n.Runs, n.Mean(), h.Runs, h.Mean())
+		return fmt.Sprintf("%s took %s each, and %d as wasm %s", runs(n.Runs, " as native code"), each(n), h.Runs, each(h))
+	case wasm && !long && h.Mean() >= LongRun:
+		return fmt.Sprintf("%s took %v, and nothing follows from less than %v together: native code is worth its process from %v each on", runs(h.Runs, ""), h.Time, longEnough, LongRun)
 	case wasm && !long:
-		return fmt.Sprintf("%d runs took %v each: native code is worth its process from %v on", h.Runs, h.Mean(), LongRun)
+		return fmt.Sprintf("%s took %s each: native code is worth its process from %v on", runs(h.Runs, ""), each(h), LongRun)
 	case long:
-		return fmt.Sprintf("%d runs as wasm took %v each: native code is worth its process from %v on", h.Runs, h.Mean(), LongRun)
+		return fmt.Sprintf("%s took %s each: native code is worth its process from %v on", runs(h.Runs, " as wasm"), each(h), LongRun)
 	}
 	return "in case wasm cannot run"
+}
+
+// runs says how many there were.
+func runs(n uint64, how string) string {
+	if n == 1 {
+		return "1 run" + how
+	}
+	return fmt.Sprintf("%d runs%s", n, how)
+}
+
+// each says how long a run took, as far as that was measured: one that ends within its first slice counts as nothing.
+func each(h History) string {
+	if h.Mean() < time.Microsecond {
+		return fmt.Sprintf("less than %v", unsure)
+	}
+	return h.Mean().String()
 }
 
 // match finds the first offer for an entry, or says why there is none.

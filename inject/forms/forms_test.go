@@ -47,12 +47,13 @@ func TestChoose(t *testing.T) {
 	}{
 		"wasm alone":            {[]image.Entry{wasm}, all, trusted, History{}, History{}, Auto, "0/0", map[string]string{"0/0": "no other"}},
 		"new":                   {[]image.Entry{wasm, bitcode, elf}, all, trusted, History{}, History{}, Auto, "0/0 1/1 2/1", map[string]string{"0/0": "nothing is known", "1/1": "in case"}},
-		"short runs":            {[]image.Entry{wasm, bitcode, elf}, all, trusted, short, History{}, Auto, "0/0 1/1 2/1", map[string]string{"0/0": "10 runs took 10µs"}},
+		"short runs":            {[]image.Entry{wasm, bitcode, elf}, all, trusted, short, History{}, Auto, "0/0 1/1 2/1", map[string]string{"0/0": "10 runs took 10µs each: native code is worth its process from 60µs on"}},
+		"runs within a slice":   {[]image.Entry{wasm, bitcode}, all, trusted, History{Runs: 6666}, History{}, Auto, "0/0 1/1", map[string]string{"0/0": "6666 runs took less than 100µs each"}},
 		"long runs":             {[]image.Entry{wasm, bitcode, elf}, all, trusted, long, History{}, Auto, "1/1 2/1 0/0", map[string]string{"1/1": "took 60µs each"}},
 		"long, native slower":   {[]image.Entry{wasm, bitcode, elf}, all, trusted, long, slow, Auto, "0/0 1/1 2/1", map[string]string{"0/0": "4 runs as native code took 1ms each, and 100 as wasm 60µs"}},
 		"long, native as quick": {[]image.Entry{wasm, bitcode, elf}, all, trusted, long, quick, Auto, "1/1 2/1 0/0", nil},
 		"long, native once":     {[]image.Entry{wasm, bitcode, elf}, all, trusted, long, History{Runs: 3, Time: time.Second}, Auto, "1/1 2/1 0/0", nil},
-		"a first long run":      {[]image.Entry{wasm, bitcode, elf}, all, trusted, History{Runs: 1, Time: 900 * time.Microsecond}, History{}, Auto, "0/0 1/1 2/1", nil},
+		"a first long run":      {[]image.Entry{wasm, bitcode, elf}, all, trusted, History{Runs: 1, Time: 900 * time.Microsecond}, History{}, Auto, "0/0 1/1 2/1", map[string]string{"0/0": "1 run took 900µs, and nothing follows from less than 1ms together"}},
 		"a first very long run": {[]image.Entry{wasm, bitcode, elf}, all, trusted, History{Runs: 1, Time: time.Millisecond}, History{}, Auto, "1/1 2/1 0/0", nil},
 		"long, not signed":      {[]image.Entry{wasm, bitcode, elf}, all, unsigned, long, History{}, Auto, "0/0", map[string]string{"no 1": "not signed", "no 2": "not signed"}},
 		"long, off":             {[]image.Entry{wasm, bitcode}, off, trusted, long, History{}, Auto, "0/0", map[string]string{"no 1": "native is off"}},
@@ -105,6 +106,19 @@ func TestChoose(t *testing.T) {
 				t.Errorf("%s: %s says %q, not %q", name, key, said[key], part)
 			}
 		}
+	}
+}
+
+// TestRefusals: the reasons of code that was asked for come first, and what has the same reason is named together.
+func TestRefusals(t *testing.T) {
+	entries := []image.Entry{entry(image.Wasm, ""), entry(image.LLVMBitcode, amd), entry(image.LLVMBitcode, arm), entry(image.ELF, amd), entry(image.ELF, arm)}
+	offers := []Offer{offer(0, "wasm32", "", ""), offer(1, "llvm-bitcode", amd, ""), offer(1, "elf", amd, "")}
+	unsigned := func(image.Form) string { return "it is not signed" }
+	_, refused := Choose(entries, offers, unsigned, func(image.Form) History { return History{} }, ELF)
+	want := "elf for x86_64-unknown-linux-gnu: it is not signed; elf for aarch64-unknown-linux-gnu: it is for aarch64-linux, and this element is x86_64-linux; " +
+		"wasm32, llvm-bitcode for x86_64-unknown-linux-gnu, llvm-bitcode for aarch64-unknown-linux-gnu: form elf was asked for"
+	if got := Refusals(refused); got != want {
+		t.Errorf("%s\nwant %s", got, want)
 	}
 }
 

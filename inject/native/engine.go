@@ -80,11 +80,16 @@ func New(config Config) (*Engine, error) {
 // triple is this machine's, as LLVM writes it.
 func triple() string { return worker.Arch + "-unknown-linux-gnu" }
 
-func (e *Engine) makeOffers(why string) []abi.Offer {
-	where := ""
+// where ends a tier's name if code runs elsewhere than in workers.
+func (e *Engine) where() string {
 	if e.config.InProcess {
-		where = ", in the node's own process"
+		return ", in the node's own process"
 	}
+	return ""
+}
+
+func (e *Engine) makeOffers(why string) []abi.Offer {
+	where := e.where()
 	object := abi.Offer{Form: formELF, Triple: triple(), Tier: "as built" + where, Why: why}
 	if e.config.Compiler == nil {
 		return []abi.Offer{object}
@@ -127,7 +132,7 @@ func (e *Engine) Load(ctx context.Context, code abi.Code) (abi.Program, error) {
 			return nil, err
 		}
 		if object = made; !best {
-			tier = firstTier
+			tier.name, tier.better = firstTier+e.where(), true
 		}
 	}
 	return e.program(object, tier, code)

@@ -70,6 +70,26 @@ func TestInside(t *testing.T) {
 	all.Wait()
 }
 
+// TestInsideTier: each tier says that it runs in this process.
+func TestInsideTier(t *testing.T) {
+	object, err := lab()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := inside(t, Config{Compiler: &fakeCompiler{object: object}})
+	code := abi.Code{Form: "llvm-bitcode", Triple: triple(), ABI: abi.Version, Bytes: []byte("BC"), Imports: allCalls(), Principal: "alice"}
+	for _, code.Best = range []bool{false, true} {
+		p, err := e.Load(t.Context(), code)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		if name, _ := p.(abi.Tiered).Tier(); !strings.Contains(name, ", in the node's own process") {
+			t.Errorf("best %v: %q", code.Best, name)
+		}
+	}
+}
+
 // TestInsideStops: a function in this process hears at its host calls that it is to stop, and leaves nothing.
 func TestInsideStops(t *testing.T) {
 	e := inside(t, Config{})

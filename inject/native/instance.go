@@ -350,12 +350,14 @@ func (in *instance) at(t *TrapError, pc uint64) {
 // reason says what a fault's address or code tells about its cause.
 func (in *instance) reason(f worker.Fault) string {
 	const below = worker.PageBytes // how far below the stack's end an address still looks like running over it
-	switch unix.Signal(f.Signal) {
-	case unix.SIGSYS:
+	switch sig := unix.Signal(f.Signal); {
+	case sig == unix.SIGSYS:
 		return fmt.Sprintf("a system call, number %d; a function makes host calls only", f.Code)
-	case unix.SIGFPE:
+	case int32(f.Code) <= 0: // SI_USER, SI_TKILL, …: the kernel's own are above
+		return "another process sent the signal; the function did nothing wrong"
+	case sig == unix.SIGFPE:
 		return "an arithmetic error, as a division by zero is"
-	case unix.SIGILL, unix.SIGTRAP:
+	case sig == unix.SIGILL || sig == unix.SIGTRAP:
 		return "an instruction that is none here, as what a compiler puts where nothing can be reached"
 	}
 	switch a := f.Addr; {

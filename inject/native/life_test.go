@@ -38,6 +38,12 @@ func TestWorkerKilled(t *testing.T) {
 	if _, _, err := run(t, b, order{op: 1}); err == nil || !strings.Contains(err.Error(), "SIGKILL") {
 		t.Errorf("killed when idle: %v", err)
 	}
+	in = acquire(t, b)
+	h = &fakeHost{stop: func() error { return unix.Kill(in.process.pid, unix.SIGSEGV) }}
+	if _, err := in.Run(order{op: 12}.payload(), nil, h); err == nil || !strings.Contains(err.Error(), "SIGSEGV") || !strings.Contains(err.Error(), "another process sent the signal") {
+		t.Errorf("sent what a fault sends: %v", err)
+	}
+	in.Release()
 	if _, st, err := run(t, b, order{op: 1}); err != nil || st != abi.OK {
 		t.Errorf("the next run: %v, %v", st, err)
 	}

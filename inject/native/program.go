@@ -54,7 +54,8 @@ type tier struct {
 	better bool // there can be a better one
 }
 
-var firstTier = tier{"first tier, not optimised here", true}
+// firstTier is what can be better.
+const firstTier = "first tier, not optimised here"
 
 // hostCalls are the symbols of a runtime that stand for those that an object leaves open: of a host call the form that the object's ABI version has.
 type hostCalls map[string]string

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -31,6 +32,7 @@ func TestStd(t *testing.T) {
 	replies(order{op: 3}, fmt.Sprintf("0 reply true %x", numbersOf(math.Float64bits(19), math.Float64bits(10), math.Float64bits(1), math.Float64bits(1))))
 	replies(order{op: 4, a: 1100 << 10}, fmt.Sprint(int32(abi.ErrLimit)))
 	replies(order{op: 4, a: 500 << 10}, "0 reply false")
+	ldexpAgrees(t, forms)
 	near := func(x, y float64) bool {
 		return x == y || x != x && y != y || math.Abs(x-y) <= 2*math.Abs(math.Nextafter(y, math.Inf(1))-y)
 	}
@@ -57,5 +59,32 @@ func TestStd(t *testing.T) {
 				t.Errorf("function %d of %v is %v, want %v", i, x, v, want)
 			}
 		}
+	}
+}
+
+// ldexpAgrees compares ldexp with Go's, which rounds once: below the least normal number too.
+func ldexpAgrees(t *testing.T, forms map[string]abi.Bound) {
+	t.Helper()
+	check := func(x float64, n int) {
+		want := fmt.Sprintf("0 reply true %x", numbersOf(math.Float64bits(math.Ldexp(x, n))))
+		for name, b := range forms {
+			if got := heard(t, b, order{op: 5, n: uint32(int32(n)), a: math.Float64bits(x)}); !strings.HasPrefix(got, want+" ") {
+				t.Errorf("%s: ldexp(%x, %d) is %.40s, want %s", name, x, n, got, want)
+			}
+		}
+	}
+	powers := []int{0, 1, -1, 1000, 1001, 1023, 2098, 2099, -960, -961, -1022, -1023, -1991, -2098, -2099, math.MaxInt32, math.MinInt32}
+	for _, x := range []float64{0, math.Copysign(0, -1), 1, -1.5, 5e-324, -5e-324, 2.2250738585072009e-308, 2.2250738585072014e-308, math.MaxFloat64, math.Inf(1), math.Inf(-1)} {
+		for _, n := range powers {
+			check(x, n)
+		}
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 1000 {
+		y := 1 + rng.Float64()
+		e := rng.IntN(2098) - 1074
+		check(math.Ldexp(y, e), -1080+rng.IntN(64)-e) // to denormal numbers, and to 0
+		check(-math.Ldexp(y, e), rng.IntN(2200)-1100)
+		check(math.Ldexp(y, -70), -964)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/tetratelabs/wazero/api"
+
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/internal/invariants"
 	"github.com/wherry-fabric/wherry/internal/wasmcode"
@@ -114,6 +116,23 @@ func runError(err error) error {
 		reason = "host call failed: " + reason
 	}
 	return &TrapError{Reason: reason, Text: reason + stack}
+}
+
+// stackUsedUp says of a trap where C's stack is used up. wasm-ld puts the stack first in memory, so its pointer, the first mutable global, is below 0 then.
+func (in *Instance) stackUsedUp(err error) error {
+	var trap *TrapError
+	if !errors.As(err, &trap) || trap.Reason != errOutOfBounds.Error() || len(in.statics.globals) == 0 {
+		return err
+	}
+	pointer := &in.statics.globals[0]
+	now := uint32(pointer.global.Get())
+	if pointer.global.Type() != api.ValueTypeI32 || int32(uint32(pointer.value)) <= 0 || int32(now) >= 0 {
+		return err
+	}
+	what, stack, _ := strings.Cut(trap.Text, "\n")
+	trap.Text = fmt.Sprintf("%s: the stack of %d KiB is used up (its pointer is at %#x, below address 0); keep large arrays static or in scratch\n%s",
+		what, pointer.value>>10, now, stack)
+	return trap
 }
 
 // recovered is what wazero adds to the text of a host call's panic.

@@ -209,7 +209,7 @@ func (in *Instance) call(f api.Function) error {
 	if err != nil {
 		in.slice.unlock()
 		in.broken = true
-		return runError(err)
+		return in.stackUsedUp(runError(err))
 	}
 	if in.slice.ticks != 0 {
 		in.slice.unlock()

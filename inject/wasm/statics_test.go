@@ -3,7 +3,9 @@ package wasm
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -153,4 +155,52 @@ WHERRY_ENTRY(payload, size) { bytes[%d]++; return WHERRY_OK; }`, n, n-1)
 			in.Release()
 		}
 	}
+}
+
+// TestStackIsUsedUp: an access below the stack's end says so, with and without a check of stores; one elsewhere beyond memory does not.
+func TestStackIsUsedUp(t *testing.T) {
+	const source = `#include "wherry.h"
+static __attribute__((noinline)) uint32_t deeper(volatile uint8_t *above, uint64_t n)
+{
+    volatile uint8_t large[40000];
+    for (uint32_t i = 0; i < sizeof large && !LOADS; i++)
+        large[i] = (uint8_t)(i + n);
+    return large[n] + (n == 0 ? above[0] : deeper(large, n - 1));
+}
+WHERRY_ENTRY(payload, size)
+{
+    const struct { uint64_t deep, stray; } *p = payload;
+    uint8_t first = 0;
+    if (p->stray)
+        *(volatile uint8_t *)(uintptr_t)p->stray = 1;
+    return deeper(&first, p->deep) > 1 << 30;
+}
+`
+	used := regexp.MustCompile(`^out of bounds memory access(: a store at address 0xffff[0-9a-f]{4})?: the stack of 64 KiB is used up \(its pointer is at 0xffff[0-9a-f]{4}, below address 0\); keep large arrays static or in scratch\n`)
+	ro := makeSegment(t, 1<<16, unix.F_SEAL_SHRINK|unix.F_SEAL_FUTURE_WRITE)
+	both(t, func(t *testing.T, e *Engine) {
+		for _, loads := range []string{"0", "1"} {
+			p, err := compileC(t, e, 2, source, map[string]string{"LOADS": loads})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, windows := range [][]abi.Window{nil, {ro.window(false)}} {
+				b := bind(t, p, "alice", windows...)
+				for _, c := range []struct {
+					deep, stray uint64
+					traps, used bool
+				}{{0, 0, false, false}, {1, 0, true, true}, {200, 0, true, true}, {0, 0xffff8000, true, false}} {
+					in := acquire(t, b)
+					_, err = in.Run(&Run{Payload: binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, c.deep), c.stray), Host: &fakeHost{}})
+					in.Release()
+					var trap *TrapError
+					switch {
+					case !c.traps && err == nil:
+					case !errors.As(err, &trap) || trap.Reason != errOutOfBounds.Error() || !plainStack(trap.Text) || used.MatchString(trap.Text) != c.used:
+						t.Errorf("loads %s, %d windows, %+v: %v", loads, len(windows), c, err)
+					}
+				}
+			}
+		}
+	})
 }

@@ -212,14 +212,14 @@ WHERRY_INLINE double wherry_double(uint64_t b)
 
 WHERRY_INLINE double fabs(double x) { return __builtin_fabs(x); }
 
-/* x * 2^n. */
+/* x * 2^n, rounded once.  A step down leaves n below -53, so what it rounds, which is below 2^-1022 then, ends as 0. */
 WHERRY_HELPER double ldexp(double x, int n)
 {
     for (; n > 1000 && x != 0 && x - x == 0; n -= 1000)
         x *= wherry_double((uint64_t)(1023 + 1000) << 52);
-    for (; n < -960 && x != 0; n += 960)
-        x *= wherry_double((uint64_t)(1023 - 960) << 52);
-    return n > 1000 || n < -960 ? x : x * wherry_double((uint64_t)(1023 + n) << 52);
+    for (; n < -1022 && x != 0 && x - x == 0; n += 969)
+        x *= wherry_double((uint64_t)(1023 - 969) << 52);
+    return n > 1000 || n < -1022 ? x : x * wherry_double((uint64_t)(1023 + n) << 52);
 }
 
 /* The processor's own instruction: the C function's could set errno, which there is not. */

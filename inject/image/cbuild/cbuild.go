@@ -37,6 +37,8 @@ const (
 	MaxSourceBytes = 4 << 20
 	// DefaultTimeout bounds one build where Options and the context do not.
 	DefaultTimeout = 2 * time.Minute
+	// stackBytes is the stack of a wasm function.
+	stackBytes = 64 << 10
 	// maxMessageBytes bounds what is kept of the compiler's messages.
 	maxMessageBytes = 64 << 10
 )
@@ -76,6 +78,9 @@ func (e *CompileError) Error() string {
 	text := fmt.Sprintf("cbuild: %s: %v\n%s", e.Tool, e.Err, strings.TrimRight(e.Message, "\n"))
 	if strings.Contains(e.Message, "--export not found: wherry_main") {
 		text += "\nthe source has no WHERRY_ENTRY(payload, size) { … }: that is where a function begins"
+	}
+	if strings.Contains(e.Message, "[-Werror,-Wframe-larger-than") {
+		text += fmt.Sprintf("\na wasm function's stack has %d KiB, and native code's 1 MiB: keep large arrays static or in scratch", stackBytes>>10)
 	}
 	return text
 }
@@ -303,6 +308,7 @@ func compileFlags(opts Options, source, object string) []string {
 		// vectors. Nothing newer is switched on, whatever this clang's defaults are.
 		"-mcpu=mvp", "-mbulk-memory", "-mmutable-globals", "-mnontrapping-fptoint", "-msign-ext", "-msimd128",
 		"-Wall", "-Wextra", "-I.",
+		fmt.Sprintf("-Wframe-larger-than=%d", stackBytes), "-Werror=frame-larger-than",
 	}
 	for _, name := range slices.Sorted(maps.Keys(opts.Defines)) {
 		flags = append(flags, "-D"+name+"="+opts.Defines[name])
@@ -320,7 +326,7 @@ func linkFlags(opts Options, module string, objects ...string) []string {
 		strip, "--gc-sections",
 		// A stack that grows too far then leaves the memory, and traps, instead
 		// of running into the function's data.
-		"--stack-first", "-z", "stack-size=65536",
+		"--stack-first", "-z", fmt.Sprintf("stack-size=%d", stackBytes),
 		"-o", module,
 	}, objects...)
 }

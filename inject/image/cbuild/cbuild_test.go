@@ -91,6 +91,34 @@ WHERRY_ENTRY(payload, size) { return stray((const char *)payload + size); }
 	}
 }
 
+// TestLargeFrame: a function whose frame is larger than wasm's stack is refused as wasm, and is native code all the same.
+func TestLargeFrame(t *testing.T) {
+	needTools(t)
+	large := func(bytes string) Source {
+		return Source{Name: "f.c", Code: []byte(`#include "wherry.h"
+WHERRY_ENTRY(payload, size)
+{
+    volatile uint8_t large[` + bytes + `];
+    for (uint64_t i = 0; i < sizeof large; i++)
+        large[i] = (uint8_t)(i + size);
+    return large[size % sizeof large];
+}
+`)}
+	}
+	for _, optimize := range []string{"", "0", "s"} {
+		if _, err := Compile(t.Context(), large("65000"), Options{Optimize: optimize}); err != nil {
+			t.Errorf("65,000 bytes with %q: %v", optimize, err)
+		}
+		_, err := Compile(t.Context(), large("100000"), Options{Optimize: optimize})
+		if err == nil || !strings.Contains(err.Error(), "exceeds limit (65536) in 'wherry_main'") || !strings.Contains(err.Error(), "stack has 64 KiB, and native code's 1 MiB: keep large arrays static or in scratch") {
+			t.Errorf("100,000 bytes with %q: %v", optimize, err)
+		}
+	}
+	if _, err := Build(t.Context(), large("100000"), image.Manifest{Name: "f"}, Options{Forms: []image.Form{image.ELF}}); err != nil {
+		t.Errorf("as native code: %v", err)
+	}
+}
+
 func TestExamplesCompile(t *testing.T) {
 	tools := needTools(t)
 	header := sdk.Header()

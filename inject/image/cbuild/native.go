@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
+	objects "github.com/wherry-fabric/wherry/inject/elf"
 	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/internal/llvmrt"
 )
@@ -108,7 +109,23 @@ func compileNative(ctx context.Context, dir string, tools Tools, src Source, opt
 			return nil, nil, nil, err
 		}
 	}
+	if err := loads(object, triple, calls); err != nil {
+		return nil, nil, nil, err
+	}
 	return bitcode, object, calls, nil
+}
+
+// loads says why an element would not load an object; what it becomes of the same source's bitcode is read by the same rules.
+func loads(object []byte, triple string, calls []string) error {
+	arch, _, _ := strings.Cut(triple, "-")
+	rules := objects.Rules{Arch: arch, Entry: abi.Entry}
+	for _, call := range calls {
+		rules.Imports = append(rules.Imports, callPrefix+call)
+	}
+	if _, err := objects.Parse(object, rules); err != nil {
+		return fmt.Errorf("cbuild: no element would load the code for %s: %w", triple, err)
+	}
+	return nil
 }
 
 // nativeFlags are what bitcode and objects are made with. The same source gives the same answer on every processor: floats are not

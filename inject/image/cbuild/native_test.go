@@ -99,6 +99,7 @@ func TestNativeErrors(t *testing.T) {
 		return Source{Name: "f.c", Code: []byte(strings.Replace(entry, "%", before, 1) + value + "; }\n")}
 	}
 	good := source("", "wherry_reply(payload, size)")
+	const constructor = "static int x; __attribute__((constructor)) static void c(void) { x = 5 + (int)wherry_self(); }"
 	bitcode := Options{Forms: []image.Form{image.LLVMBitcode}, Targets: []string{"x86_64"}}
 	with := func(change func(*Options)) Options { o := bitcode; change(&o); return o }
 	for _, c := range []struct {
@@ -111,6 +112,10 @@ func TestNativeErrors(t *testing.T) {
 		{"twice", "x86_64-unknown-linux-gnu is among the targets twice", good, with(func(o *Options) { o.Targets = []string{"x86_64", "amd64"} })},
 		{"a library's function", "calls system, which no element has", source("int system(const char *);", `system("")`), bitcode},
 		{"no entry", "no WHERRY_ENTRY", Source{Name: "f.c", Code: []byte("int x;\n")}, bitcode},
+		{"a constructor, as bitcode", `holds constructors or destructors; set in the function, in wherry_main, what they set`, source(constructor, "x"), bitcode},
+		{"a constructor, as an object", "no element would load the code for aarch64-unknown-linux-gnu: elf: section \".init_array\" holds constructors", source(constructor, "x"),
+			with(func(o *Options) { o.Forms, o.Targets = []image.Form{image.ELF}, []string{"aarch64"} })},
+		{"a constructor, in each form", "holds constructors or destructors", source(constructor, "x"), with(func(o *Options) { o.Forms = []image.Form{image.Wasm, image.LLVMBitcode} })},
 		{"no C", "error: ", source("", "{"), bitcode},
 		{"other calls", "calls wherry_now, the wasm module does not", source("", "\n#ifdef __wasm__\n(int)wherry_remaining()\n#else\n(int)wherry_now()\n#endif\n"),
 			with(func(o *Options) { o.Forms = []image.Form{image.Wasm, image.LLVMBitcode} })},

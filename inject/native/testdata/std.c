@@ -52,6 +52,9 @@ WHERRY_ENTRY(payload, size)
         return wherry_reply(out, sizeof out);
     case 4:
         return malloc(o->a) ? WHERRY_OK : WHERRY_ERR_LIMIT;
+    case 5:
+        out[0] = ldexp(x, (int32_t)o->n);
+        return wherry_reply(out, 8);
     }
     return 1;
 }
