@@ -9,7 +9,7 @@ typedef long i64;
 enum { SYS_read = 0, SYS_write = 1, SYS_close = 3, SYS_fstat = 5, SYS_msync = 26, SYS_mmap = 9, SYS_mprotect = 10, SYS_munmap = 11, SYS_rt_sigaction = 13, SYS_rt_sigprocmask = 14, SYS_sigaltstack = 131, SYS_ioctl = 16, SYS_mremap = 25, SYS_madvise = 28,
        SYS_getpid = 39, SYS_socket = 41, SYS_connect = 42, SYS_sendmsg = 46, SYS_recvmsg = 47, SYS_fcntl = 72, SYS_dup3 = 292, SYS_close_range = 436, SYS_gettid = 186, SYS_wait4 = 61, SYS_futex = 202,
        SYS_exit_group = 231, SYS_open = 2, SYS_openat = 257, SYS_openat2 = 437, SYS_open_by_handle_at = 304, SYS_pidfd_getfd = 438, SYS_recvmmsg = 299,
-       SYS_getdents64 = 217, SYS_userfaultfd = 323, SYS_io_uring_setup = 425 };
+       SYS_getdents64 = 217, SYS_readlinkat = 267, SYS_dup2 = 33, SYS_setsockopt = 54, SYS_pkey_mprotect = 329, SYS_userfaultfd = 323, SYS_io_uring_setup = 425 };
 static inline i64 call6(i64 n, i64 a, i64 b, i64 c, i64 d, i64 e, i64 f)
 {
     register i64 r10 __asm__("r10") = d, r8 __asm__("r8") = e, r9 __asm__("r9") = f;
@@ -21,7 +21,7 @@ static inline i64 call6(i64 n, i64 a, i64 b, i64 c, i64 d, i64 e, i64 f)
 enum { SYS_read = 63, SYS_write = 64, SYS_close = 57, SYS_fstat = 80, SYS_msync = 227, SYS_mmap = 222, SYS_mprotect = 226, SYS_munmap = 215, SYS_rt_sigaction = 134, SYS_rt_sigprocmask = 135, SYS_sigaltstack = 132, SYS_ioctl = 29, SYS_mremap = 216, SYS_madvise = 233,
        SYS_getpid = 172, SYS_socket = 198, SYS_connect = 203, SYS_sendmsg = 211, SYS_recvmsg = 212, SYS_fcntl = 25, SYS_dup3 = 24, SYS_close_range = 436, SYS_gettid = 178, SYS_wait4 = 260, SYS_futex = 98,
        SYS_exit_group = 94, SYS_openat = 56, SYS_openat2 = 437, SYS_open_by_handle_at = 265, SYS_pidfd_getfd = 438, SYS_recvmmsg = 243,
-       SYS_getdents64 = 61, SYS_userfaultfd = 282, SYS_io_uring_setup = 425 };
+       SYS_getdents64 = 61, SYS_readlinkat = 78, SYS_setsockopt = 208, SYS_pkey_mprotect = 288, SYS_userfaultfd = 282, SYS_io_uring_setup = 425 };
 static inline i64 call6(i64 n, i64 a, i64 b, i64 c, i64 d, i64 e, i64 f)
 {
     register i64 x8 __asm__("x8") = n, x0 __asm__("x0") = a, x1 __asm__("x1") = b, x2 __asm__("x2") = c, x3 __asm__("x3") = d, x4 __asm__("x4") = e,

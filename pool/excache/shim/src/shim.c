@@ -461,10 +461,26 @@ EXPORT int pidfd_getfd(int process, int theirs, u32 flags)
     return (int)fails(fd);
 }
 
+/* The library itself: LD_PRELOAD names it by its number (launch.go), so that what the program starts has it too. It may be closed in the child that is to be another
+ * program, one of vfork with all memory the parent's: so nothing is remembered. */
+enum { LIBRARY = 199 };
+static int is_library(int fd)
+{
+    static const char name[] = "/memfd:wherry-shim";
+    char link[sizeof name - 1];
+    return fd == LIBRARY && CALL4(SYS_readlinkat, AT_FDCWD, "/proc/self/fd/199", link, sizeof link) == sizeof link && !__builtin_memcmp(link, name, sizeof link);
+}
+
+static int next_kept(u32 from) /* the lowest descriptor from a number on that stays open, -1: none */
+{
+    int fd = window_next(from);
+    return from <= LIBRARY && (fd < 0 || fd > LIBRARY) && is_library(LIBRARY) ? LIBRARY : fd;
+}
+
 /* Programs close descriptors that they do not know, and put others at numbers that they like. */
 EXPORT int close(int fd)
 {
-    if (window_owns(fd))
+    if (window_owns(fd) || is_library(fd))
         return (int)fails(-EBADF);
     NEXT_OF(int (*)(int), close);
     return close_next ? close_next(fd) : (int)fails(CALL1(SYS_close, fd));
@@ -489,7 +505,7 @@ EXPORT int close_range(u32 first, u32 last, int flags)
 {
     int kept;
     i64 r = first > last ? -EINVAL : 0;
-    while (r >= 0 && first <= last && (kept = window_next(first)) >= 0 && (u32)kept <= last) {
+    while (r >= 0 && first <= last && (kept = next_kept(first)) >= 0 && (u32)kept <= last) {
         if ((u32)kept > first)
             r = CALL3(SYS_close_range, first, kept - 1, flags);
         first = (u32)kept + 1;
@@ -501,6 +517,13 @@ EXPORT int close_range(u32 first, u32 last, int flags)
 
 EXPORT void closefrom(int low) { close_range(low < 0 ? 0 : (u32)low, ~0u, 0); }
 
+static u64 fcntl_argument(int fd, int command, u64 arg)
+{
+    if (command == F_SETFL)
+        return direct_set(fd, arg);
+    return command == F_SETFD && is_library(fd) ? arg & ~(u64)FD_CLOEXEC : arg;
+}
+
 #define FCNTL(name)                                                                                                                                      \
     EXPORT int name(int fd, int command, ...)                                                                                                            \
     {                                                                                                                                                    \
@@ -508,8 +531,7 @@ EXPORT void closefrom(int low) { close_range(low < 0 ? 0 : (u32)low, ~0u, 0); }
         va_start(v, command);                                                                                                                            \
         u64 arg = va_arg(v, u64);                                                                                                                        \
         va_end(v);                                                                                                                                       \
-        if (command == F_SETFL)                                                                                                                          \
-            arg = direct_set(fd, arg);                                                                                                                   \
+        arg = fcntl_argument(fd, command, arg);                                                                                                          \
         NEXT_OF(int (*)(int, int, ...), name);                                                                                                           \
         return name##_next ? name##_next(fd, command, arg) : (int)fails(CALL3(SYS_fcntl, fd, command, arg));                                             \
     }
@@ -524,6 +546,28 @@ static int no_uring(void)
     return -ENOSYS;
 }
 
+/* What a program calls by its number, and is taken over: through the function of that name. */
+static int by_number(i64 n, const i64 a[6], i64 *r)
+{
+    switch (n) {
+    case SYS_close:
+        *r = close((int)a[0]);
+        return 1;
+    case SYS_close_range:
+        *r = close_range((u32)a[0], (u32)a[1], (int)a[2]);
+        return 1;
+#ifdef __x86_64__
+    case SYS_dup2:
+        *r = dup2((int)a[0], (int)a[1]);
+        return 1;
+#endif
+    case SYS_dup3:
+        *r = dup3((int)a[0], (int)a[1], (int)a[2]);
+        return 1;
+    }
+    return 0;
+}
+
 EXPORT i64 syscall(i64 n, ...)
 {
     i64 a[6];
@@ -534,9 +578,12 @@ EXPORT i64 syscall(i64 n, ...)
     va_end(v);
     if (window_on && n == SYS_io_uring_setup)
         return fails(no_uring());
-    if (n == SYS_fcntl && (int)a[1] == F_SETFL)
-        a[2] = (i64)direct_set((int)a[0], (u64)a[2]);
-    i64 r = CALL6(n, a[0], a[1], a[2], a[3], a[4], a[5]);
+    i64 r;
+    if (by_number(n, a, &r))
+        return r;
+    if (n == SYS_fcntl)
+        a[2] = (i64)fcntl_argument((int)a[0], (int)a[1], (u64)a[2]);
+    r = CALL6(n, a[0], a[1], a[2], a[3], a[4], a[5]);
     direct_called(n, a, r);
     return fails(r);
 }

@@ -1,0 +1,24 @@
+package excache
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// edgesProgram is testdata/edges.c.
+func edgesProgram(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "edges")
+	if out, err := exec.Command("gcc", "-O1", "-pthread", "-Wall", "-o", program, "testdata/edges.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return program
+}
+
+// TestClosing: what a program starts has remote memory too, where all descriptors that the program does not know are closed before, as Python's subprocess does.
+func TestClosing(t *testing.T) {
+	if o, out, errs := launch(t, 4<<20, nil, edgesProgram(t), "closing"); o.Code != 0 || out != "ok\n" || errs != "" {
+		t.Errorf("exit code %d, %s, %s", o.Code, out, errs)
+	}
+}
