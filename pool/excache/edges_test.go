@@ -22,3 +22,16 @@ func TestClosing(t *testing.T) {
 		t.Errorf("exit code %d, %s, %s", o.Code, out, errs)
 	}
 }
+
+// TestSystemsWay: what the system would do with memory happens to remote memory, or is refused.
+func TestSystemsWay(t *testing.T) {
+	r := newRig(t, &testStore{most: 10, mapped: true}, 2<<20)
+	program := edgesProgram(t)
+	for _, what := range []string{"advice"} {
+		t.Run(what, func(t *testing.T) {
+			if got := r.run(t, program, what); got != "ok" {
+				t.Errorf("%s", got)
+			}
+		})
+	}
+}

@@ -297,7 +297,8 @@ EXPORT int munmap(void *p, u64 n)
 
 static i64 remap(u8 *p, u64 old, u64 n, int flags, void *to)
 {
-    if ((u64)p % PAGE || !old || !n || flags & MREMAP_DONTUNMAP || (flags & MREMAP_FIXED && (u8 *)to < p + old && p < (u8 *)to + n))
+    if ((u64)p % PAGE || !old || !n || flags & ~(MREMAP_MAYMOVE | MREMAP_FIXED) || flags == MREMAP_FIXED ||
+        (flags & MREMAP_FIXED && (u8 *)to < p + old && p < (u8 *)to + n))
         return -EINVAL;
     if (!(flags & MREMAP_FIXED)) {
         lock();
@@ -367,12 +368,19 @@ EXPORT int mprotect(void *p, u64 n, int prot)
     return (int)fails(r);
 }
 
+/* Advice that the window follows, or that is about no more than speed, who inherits memory, and dumps of it. */
+static int takes(int advice)
+{
+    return (advice >= 0 && advice <= MADV_DONTNEED) || advice == MADV_FREE || (advice >= MADV_DONTFORK && advice < MADV_WIPEONFORK) ||
+           (advice > MADV_WIPEONFORK && advice <= MADV_DONTNEED_LOCKED);
+}
+
 EXPORT int madvise(void *p, u64 n, int advice)
 {
     struct parts s = parts_of(p, whole_pages(n));
     if (!s.in)
         return (int)fails(advice == MADV_REMOVE && share_at(p, n) ? -EINVAL : CALL3(SYS_madvise, p, n, advice));
-    if ((u64)p % PAGE || advice == MADV_REMOVE || advice == MADV_WIPEONFORK)
+    if ((u64)p % PAGE || !takes(advice))
         return (int)fails(-EINVAL);
     u8 *in = (u8 *)p + s.before;
     i64 r = s.before ? CALL3(SYS_madvise, p, s.before, advice) : 0;

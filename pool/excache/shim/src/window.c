@@ -455,7 +455,7 @@ u64 window_length(u8 *p)
 static void zero(u64 off, u64 n, int advice) /* if that is the advice; all else is about memory that is not the kernel's to place */
 {
     u64 pair[2] = {off, n};
-    if (n && (advice == MADV_DONTNEED || advice == MADV_FREE))
+    if (n && (advice == MADV_DONTNEED || advice == MADV_FREE || advice == MADV_DONTNEED_LOCKED))
         ask(CALL_FREE, 1, 0, pair, 0);
 }
 
