@@ -572,6 +572,24 @@ static int by_number(i64 n, const i64 a[6], i64 *r)
     case SYS_dup3:
         *r = dup3((int)a[0], (int)a[1], (int)a[2]);
         return 1;
+    case SYS_mmap:
+        *r = (i64)mmap((void *)a[0], (u64)a[1], (int)a[2], (int)a[3], (int)a[4], a[5]);
+        return 1;
+    case SYS_munmap:
+        *r = munmap((void *)a[0], (u64)a[1]);
+        return 1;
+    case SYS_mremap:
+        *r = (i64)mremap((void *)a[0], (u64)a[1], (u64)a[2], (int)a[3], (void *)a[4]);
+        return 1;
+    case SYS_mprotect:
+        *r = mprotect((void *)a[0], (u64)a[1], (int)a[2]);
+        return 1;
+    case SYS_madvise:
+        *r = madvise((void *)a[0], (u64)a[1], (int)a[2]);
+        return 1;
+    case SYS_msync:
+        *r = msync((void *)a[0], (u64)a[1], (int)a[2]);
+        return 1;
     }
     return 0;
 }
