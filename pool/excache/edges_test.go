@@ -27,7 +27,7 @@ func TestClosing(t *testing.T) {
 func TestSystemsWay(t *testing.T) {
 	r := newRig(t, &testStore{most: 10, mapped: true}, 2<<20)
 	program := edgesProgram(t)
-	for _, what := range []string{"advice", "numbers"} {
+	for _, what := range []string{"advice", "numbers", "low"} {
 		t.Run(what, func(t *testing.T) {
 			if got := r.run(t, program, what); got != "ok" {
 				t.Errorf("%s", got)

@@ -266,7 +266,7 @@ static i64 map_over(u8 *p, u64 n, int prot, int flags, int fd, i64 off)
 
 EXPORT void *mmap(void *p, u64 n, int prot, int flags, int fd, i64 off)
 {
-    const int odd = MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_STACK | MAP_GROWSDOWN | MAP_HUGETLB;
+    const int odd = MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_STACK | MAP_GROWSDOWN | MAP_HUGETLB | MAP_32BIT;
     if (flags & MAP_FIXED && !(flags & MAP_FIXED_NOREPLACE) && parts_of(p, whole_pages(n)).in)
         return (void *)fails(map_over(p, n, prot, flags, fd, off));
     if (large(n) && fd == -1 && flags & MAP_ANONYMOUS && flags & MAP_PRIVATE && !(flags & odd) && prot == (PROT_READ | PROT_WRITE)) {
