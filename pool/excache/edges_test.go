@@ -1,8 +1,10 @@
 package excache
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -27,9 +29,27 @@ func TestClosing(t *testing.T) {
 func TestSystemsWay(t *testing.T) {
 	r := newRig(t, &testStore{most: 10, mapped: true}, 2<<20)
 	program := edgesProgram(t)
-	for _, what := range []string{"advice", "numbers", "low"} {
+	for _, what := range []string{"advice", "numbers", "low", "keys"} {
 		t.Run(what, func(t *testing.T) {
 			if got := r.run(t, program, what); got != "ok" {
+				t.Errorf("%s", got)
+			}
+		})
+	}
+}
+
+// TestForkRefused: where the daemon cannot be told of a fork, because the program has changed its user or its root folder or has no descriptor free, fork fails and the
+// program goes on.
+func TestForkRefused(t *testing.T) {
+	r := newRig(t, &testStore{most: 10, mapped: true}, 2<<20)
+	program := edgesProgram(t)
+	for _, what := range []string{"crowded", "user", "root"} {
+		t.Run(what, func(t *testing.T) {
+			if what != "crowded" && os.Geteuid() != 0 {
+				t.Skip("only root can change its user or its root folder")
+			}
+			got := r.run(t, program, what)
+			if lines := strings.Split(got, "\n"); lines[len(lines)-1] != "ok" || !strings.Contains(got, "wherry run: fork: the daemon of remote memory cannot be reached") {
 				t.Errorf("%s", got)
 			}
 		})

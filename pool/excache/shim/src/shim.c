@@ -354,19 +354,22 @@ EXPORT void *mremap(void *p, u64 old, u64 n, int flags, ...)
     return (void *)fails(CALL5(SYS_mremap, p, old, n, flags, to));
 }
 
-EXPORT int mprotect(void *p, u64 n, int prot)
+static i64 protect(void *p, u64 n, int prot, int key)
 {
     struct parts s = parts_of(p, whole_pages(n));
     if (prot & PROT_WRITE && share_at(p, n) & SHARE_READ)
-        return (int)fails(-EACCES);
-    i64 r = CALL3(SYS_mprotect, p, n, prot);
-    if (r == 0 && s.in && prot != (PROT_READ | PROT_WRITE)) {
+        return -EACCES;
+    i64 r = key == -1 ? CALL3(SYS_mprotect, p, n, prot) : CALL4(SYS_pkey_mprotect, p, n, prot, key);
+    if (r == 0 && s.in && (prot != (PROT_READ | PROT_WRITE) || key != -1)) {
         lock();
         window_altered((u8 *)p + s.before, s.in);
         unlock();
     }
-    return (int)fails(r);
+    return r;
 }
+
+EXPORT int mprotect(void *p, u64 n, int prot) { return (int)fails(protect(p, n, prot, -1)); }
+EXPORT int pkey_mprotect(void *p, u64 n, int prot, int key) { return (int)fails(protect(p, n, prot, key)); }
 
 /* Advice that the window follows, or that is about no more than speed, who inherits memory, and dumps of it. */
 static int takes(int advice)
@@ -583,6 +586,9 @@ static int by_number(i64 n, const i64 a[6], i64 *r)
         return 1;
     case SYS_mprotect:
         *r = mprotect((void *)a[0], (u64)a[1], (int)a[2]);
+        return 1;
+    case SYS_pkey_mprotect:
+        *r = pkey_mprotect((void *)a[0], (u64)a[1], (int)a[2], (int)a[3]);
         return 1;
     case SYS_madvise:
         *r = madvise((void *)a[0], (u64)a[1], (int)a[2]);
