@@ -56,7 +56,7 @@ func TestFreestanding(t *testing.T) {
 			t.Errorf("%s is exported for one processor only", name)
 		}
 	}
-	for _, name := range []string{"malloc", "calloc", "realloc", "free", "mmap", "munmap", "mremap", "madvise", "mprotect", "posix_memalign"} {
+	for _, name := range []string{"malloc", "calloc", "realloc", "free", "mmap", "munmap", "mremap", "madvise", "mprotect", "pkey_mprotect", "posix_memalign"} {
 		if exported[name] == 0 {
 			t.Errorf("%s is not taken over", name)
 		}

@@ -1,5 +1,6 @@
 // A program whose memory is remote; argv[1] says what it does. It prints "ok", or what is wrong.
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -16,6 +17,13 @@
 
 #define CHECK(c) do { if (!(c)) { printf("line %d: %s is false (errno %d)\n", __LINE__, #c, errno); exit(1); } } while (0)
 #define MIB (1ul << 20)
+
+// The C library's syscall itself, past the one that is taken over.
+static long past(long number, long a, long b, long c)
+{
+    long (*call)(long, ...) = (long (*)(long, ...))dlsym(dlopen("libc.so.6", RTLD_LAZY), "syscall");
+    return call(number, a, b, c);
+}
 
 static int inside(const void *p) // the window is the only shared mapping of a memfd of this name
 {
@@ -285,7 +293,7 @@ static void hides(void) // the same, behind the C library's back
     size_t n = 12 * MIB;
     uint64_t *a = malloc(n);
     put(a, n / 8, 1);
-    syscall(SYS_close_range, 3, ~0u, 0);
+    past(SYS_close_range, 3, ~0u, 0);
     CHECK(wrong(a, n / 8, 1) == 0); // or a signal
 }
 

@@ -1,5 +1,6 @@
 // Maps memory that others have too, as any program maps a file: shared MODE FILE.
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -12,6 +13,13 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+// The C library's syscall itself, past the one that is taken over.
+static long past(long number, long a, long b, long c)
+{
+    long (*call)(long, ...) = (long (*)(long, ...))dlsym(dlopen("libc.so.6", RTLD_LAZY), "syscall");
+    return call(number, a, b, c);
+}
 
 static void die(const char *what)
 {
@@ -236,7 +244,7 @@ int main(int argc, char **argv)
     } else if (!strcmp(argv[1], "hides")) { /* closes what it does not know, behind the C library's back, and goes on until a signal ends it */
         volatile uint64_t *w = map(argv[2], 0);
         check(w, 1);
-        syscall(SYS_close_range, 3, ~0u, 0);
+        past(SYS_close_range, 3, ~0u, 0);
         alarm(60);
         for (;;)
             check(w, 1);
@@ -249,7 +257,7 @@ int main(int argc, char **argv)
             own[i] = ~i;
         puts("ready");
         fflush(stdout);
-        syscall(SYS_close_range, 3, ~0u, 0);
+        past(SYS_close_range, 3, ~0u, 0);
         alarm(60);
         getchar();
         for (size_t i = 0; i < n; i++)

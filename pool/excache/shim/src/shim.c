@@ -266,7 +266,7 @@ static i64 map_over(u8 *p, u64 n, int prot, int flags, int fd, i64 off)
 
 EXPORT void *mmap(void *p, u64 n, int prot, int flags, int fd, i64 off)
 {
-    const int odd = MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_STACK | MAP_GROWSDOWN | MAP_HUGETLB;
+    const int odd = MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_STACK | MAP_GROWSDOWN | MAP_HUGETLB | MAP_32BIT;
     if (flags & MAP_FIXED && !(flags & MAP_FIXED_NOREPLACE) && parts_of(p, whole_pages(n)).in)
         return (void *)fails(map_over(p, n, prot, flags, fd, off));
     if (large(n) && fd == -1 && flags & MAP_ANONYMOUS && flags & MAP_PRIVATE && !(flags & odd) && prot == (PROT_READ | PROT_WRITE)) {
@@ -297,7 +297,8 @@ EXPORT int munmap(void *p, u64 n)
 
 static i64 remap(u8 *p, u64 old, u64 n, int flags, void *to)
 {
-    if ((u64)p % PAGE || !old || !n || flags & MREMAP_DONTUNMAP || (flags & MREMAP_FIXED && (u8 *)to < p + old && p < (u8 *)to + n))
+    if ((u64)p % PAGE || !old || !n || flags & ~(MREMAP_MAYMOVE | MREMAP_FIXED) || flags == MREMAP_FIXED ||
+        (flags & MREMAP_FIXED && (u8 *)to < p + old && p < (u8 *)to + n))
         return -EINVAL;
     if (!(flags & MREMAP_FIXED)) {
         lock();
@@ -353,18 +354,28 @@ EXPORT void *mremap(void *p, u64 old, u64 n, int flags, ...)
     return (void *)fails(CALL5(SYS_mremap, p, old, n, flags, to));
 }
 
-EXPORT int mprotect(void *p, u64 n, int prot)
+static i64 protect(void *p, u64 n, int prot, int key)
 {
     struct parts s = parts_of(p, whole_pages(n));
     if (prot & PROT_WRITE && share_at(p, n) & SHARE_READ)
-        return (int)fails(-EACCES);
-    i64 r = CALL3(SYS_mprotect, p, n, prot);
-    if (r == 0 && s.in && prot != (PROT_READ | PROT_WRITE)) {
+        return -EACCES;
+    i64 r = key == -1 ? CALL3(SYS_mprotect, p, n, prot) : CALL4(SYS_pkey_mprotect, p, n, prot, key);
+    if (r == 0 && s.in && (prot != (PROT_READ | PROT_WRITE) || key != -1)) {
         lock();
         window_altered((u8 *)p + s.before, s.in);
         unlock();
     }
-    return (int)fails(r);
+    return r;
+}
+
+EXPORT int mprotect(void *p, u64 n, int prot) { return (int)fails(protect(p, n, prot, -1)); }
+EXPORT int pkey_mprotect(void *p, u64 n, int prot, int key) { return (int)fails(protect(p, n, prot, key)); }
+
+/* Advice that the window follows, or that is about no more than speed, who inherits memory, and dumps of it. */
+static int takes(int advice)
+{
+    return (advice >= 0 && advice <= MADV_DONTNEED) || advice == MADV_FREE || (advice >= MADV_DONTFORK && advice < MADV_WIPEONFORK) ||
+           (advice > MADV_WIPEONFORK && advice <= MADV_DONTNEED_LOCKED);
 }
 
 EXPORT int madvise(void *p, u64 n, int advice)
@@ -372,7 +383,7 @@ EXPORT int madvise(void *p, u64 n, int advice)
     struct parts s = parts_of(p, whole_pages(n));
     if (!s.in)
         return (int)fails(advice == MADV_REMOVE && share_at(p, n) ? -EINVAL : CALL3(SYS_madvise, p, n, advice));
-    if ((u64)p % PAGE || advice == MADV_REMOVE || advice == MADV_WIPEONFORK)
+    if ((u64)p % PAGE || !takes(advice))
         return (int)fails(-EINVAL);
     u8 *in = (u8 *)p + s.before;
     i64 r = s.before ? CALL3(SYS_madvise, p, s.before, advice) : 0;
@@ -461,10 +472,26 @@ EXPORT int pidfd_getfd(int process, int theirs, u32 flags)
     return (int)fails(fd);
 }
 
+/* The library itself: LD_PRELOAD names it by its number (launch.go), so that what the program starts has it too. It may be closed in the child that is to be another
+ * program, one of vfork with all memory the parent's: so nothing is remembered. */
+enum { LIBRARY = 199 };
+static int is_library(int fd)
+{
+    static const char name[] = "/memfd:wherry-shim";
+    char link[sizeof name - 1];
+    return fd == LIBRARY && CALL4(SYS_readlinkat, AT_FDCWD, "/proc/self/fd/199", link, sizeof link) == sizeof link && !__builtin_memcmp(link, name, sizeof link);
+}
+
+static int next_kept(u32 from) /* the lowest descriptor from a number on that stays open, -1: none */
+{
+    int fd = window_next(from);
+    return from <= LIBRARY && (fd < 0 || fd > LIBRARY) && is_library(LIBRARY) ? LIBRARY : fd;
+}
+
 /* Programs close descriptors that they do not know, and put others at numbers that they like. */
 EXPORT int close(int fd)
 {
-    if (window_owns(fd))
+    if (window_owns(fd) || is_library(fd))
         return (int)fails(-EBADF);
     NEXT_OF(int (*)(int), close);
     return close_next ? close_next(fd) : (int)fails(CALL1(SYS_close, fd));
@@ -489,7 +516,7 @@ EXPORT int close_range(u32 first, u32 last, int flags)
 {
     int kept;
     i64 r = first > last ? -EINVAL : 0;
-    while (r >= 0 && first <= last && (kept = window_next(first)) >= 0 && (u32)kept <= last) {
+    while (r >= 0 && first <= last && (kept = next_kept(first)) >= 0 && (u32)kept <= last) {
         if ((u32)kept > first)
             r = CALL3(SYS_close_range, first, kept - 1, flags);
         first = (u32)kept + 1;
@@ -501,6 +528,13 @@ EXPORT int close_range(u32 first, u32 last, int flags)
 
 EXPORT void closefrom(int low) { close_range(low < 0 ? 0 : (u32)low, ~0u, 0); }
 
+static u64 fcntl_argument(int fd, int command, u64 arg)
+{
+    if (command == F_SETFL)
+        return direct_set(fd, arg);
+    return command == F_SETFD && is_library(fd) ? arg & ~(u64)FD_CLOEXEC : arg;
+}
+
 #define FCNTL(name)                                                                                                                                      \
     EXPORT int name(int fd, int command, ...)                                                                                                            \
     {                                                                                                                                                    \
@@ -508,8 +542,7 @@ EXPORT void closefrom(int low) { close_range(low < 0 ? 0 : (u32)low, ~0u, 0); }
         va_start(v, command);                                                                                                                            \
         u64 arg = va_arg(v, u64);                                                                                                                        \
         va_end(v);                                                                                                                                       \
-        if (command == F_SETFL)                                                                                                                          \
-            arg = direct_set(fd, arg);                                                                                                                   \
+        arg = fcntl_argument(fd, command, arg);                                                                                                          \
         NEXT_OF(int (*)(int, int, ...), name);                                                                                                           \
         return name##_next ? name##_next(fd, command, arg) : (int)fails(CALL3(SYS_fcntl, fd, command, arg));                                             \
     }
@@ -524,6 +557,49 @@ static int no_uring(void)
     return -ENOSYS;
 }
 
+/* What a program calls by its number, and is taken over: through the function of that name. */
+static int by_number(i64 n, const i64 a[6], i64 *r)
+{
+    switch (n) {
+    case SYS_close:
+        *r = close((int)a[0]);
+        return 1;
+    case SYS_close_range:
+        *r = close_range((u32)a[0], (u32)a[1], (int)a[2]);
+        return 1;
+#ifdef __x86_64__
+    case SYS_dup2:
+        *r = dup2((int)a[0], (int)a[1]);
+        return 1;
+#endif
+    case SYS_dup3:
+        *r = dup3((int)a[0], (int)a[1], (int)a[2]);
+        return 1;
+    case SYS_mmap:
+        *r = (i64)mmap((void *)a[0], (u64)a[1], (int)a[2], (int)a[3], (int)a[4], a[5]);
+        return 1;
+    case SYS_munmap:
+        *r = munmap((void *)a[0], (u64)a[1]);
+        return 1;
+    case SYS_mremap:
+        *r = (i64)mremap((void *)a[0], (u64)a[1], (u64)a[2], (int)a[3], (void *)a[4]);
+        return 1;
+    case SYS_mprotect:
+        *r = mprotect((void *)a[0], (u64)a[1], (int)a[2]);
+        return 1;
+    case SYS_pkey_mprotect:
+        *r = pkey_mprotect((void *)a[0], (u64)a[1], (int)a[2], (int)a[3]);
+        return 1;
+    case SYS_madvise:
+        *r = madvise((void *)a[0], (u64)a[1], (int)a[2]);
+        return 1;
+    case SYS_msync:
+        *r = msync((void *)a[0], (u64)a[1], (int)a[2]);
+        return 1;
+    }
+    return 0;
+}
+
 EXPORT i64 syscall(i64 n, ...)
 {
     i64 a[6];
@@ -534,9 +610,12 @@ EXPORT i64 syscall(i64 n, ...)
     va_end(v);
     if (window_on && n == SYS_io_uring_setup)
         return fails(no_uring());
-    if (n == SYS_fcntl && (int)a[1] == F_SETFL)
-        a[2] = (i64)direct_set((int)a[0], (u64)a[2]);
-    i64 r = CALL6(n, a[0], a[1], a[2], a[3], a[4], a[5]);
+    i64 r;
+    if (by_number(n, a, &r))
+        return r;
+    if (n == SYS_fcntl)
+        a[2] = (i64)fcntl_argument((int)a[0], (int)a[1], (u64)a[2]);
+    r = CALL6(n, a[0], a[1], a[2], a[3], a[4], a[5]);
     direct_called(n, a, r);
     return fails(r);
 }

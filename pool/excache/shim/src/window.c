@@ -47,14 +47,19 @@ void unlock(void)
         CALL3(SYS_futex, &locked, FUTEX_WAKE_PRIVATE, 1);
 }
 
-void fail(const char *why)
+static void say(const char *what)
 {
     static const char prefix[] = "wherry run: ";
     u64 n = 0;
-    while (why[n])
+    while (what[n])
         n++;
     CALL3(SYS_write, 2, prefix, sizeof prefix - 1);
-    CALL3(SYS_write, 2, why, n);
+    CALL3(SYS_write, 2, what, n);
+}
+
+void fail(const char *why)
+{
+    say(why);
     CALL1(SYS_exit_group, 125);
     for (;;)
         ;
@@ -376,8 +381,8 @@ static void restore(u64 off, u64 n, u32 flags)
     if (flags & FOREIGN) {
         if (map_part(off, n, MAP_FIXED) < 0)
             fail("a part of the window cannot be taken back\n");
-    } else if (flags & ALTERED)
-        CALL3(SYS_mprotect, window_base + off, n, PROT_READ | PROT_WRITE);
+    } else if (flags & ALTERED && CALL4(SYS_pkey_mprotect, window_base + off, n, PROT_READ | PROT_WRITE, 0) < 0) /* mprotect alone leaves a key there */
+        CALL3(SYS_mprotect, window_base + off, n, PROT_READ | PROT_WRITE); /* the kernel knows no keys */
 }
 
 void window_give(u8 *p, u64 n)
@@ -455,7 +460,7 @@ u64 window_length(u8 *p)
 static void zero(u64 off, u64 n, int advice) /* if that is the advice; all else is about memory that is not the kernel's to place */
 {
     u64 pair[2] = {off, n};
-    if (n && (advice == MADV_DONTNEED || advice == MADV_FREE))
+    if (n && (advice == MADV_DONTNEED || advice == MADV_FREE || advice == MADV_DONTNEED_LOCKED))
         ask(CALL_FREE, 1, 0, pair, 0);
 }
 
@@ -600,15 +605,17 @@ static i64 watch(int forked)
     return err < 0 ? err : map_part(off, window_size - off, MAP_FIXED_NOREPLACE);
 }
 
-static void meet(struct welcome *to) /* hears the daemon's welcome on a new connection */
+/* Hears the daemon's welcome on a new connection; 0 if the process has no room for the descriptors that come with it. */
+static int meet(struct welcome *to)
 {
     u64 words[5];
     int fds[3];
     receive_with(to->wire, words, sizeof words, fds);
-    if (words[0] != MAGIC || fds[2] < 0)
+    if (words[0] != MAGIC)
         fail("the daemon of remote memory speaks another language\n");
     to->magic = words[0], to->size = words[1], to->least = words[2], to->session = words[3], to->untold = words[4];
     to->file = fds[0], to->counters = fds[1], to->life = fds[2];
+    return fds[2] >= 0;
 }
 
 int window_owns(int fd)
@@ -685,9 +692,12 @@ i64 window_fork(void)
 {
     tell(); /* what is dead is not copied */
     child.wire = connect_to(daemon_path);
-    if (child.wire < 0)
-        fail("the daemon of remote memory is gone\n");
-    meet(&child);
+    if (child.wire < 0 || !meet(&child)) {
+        if (child.wire >= 0)
+            close_all(&child);
+        say("fork: the daemon of remote memory cannot be reached: the program has changed its user or its root folder, or has no descriptor free\n");
+        return -ENOMEM;
+    }
     u64 err = ask(CALL_FORK, 0, child.session, 0, 0);
     if (err)
         close_all(&child);
@@ -754,6 +764,7 @@ void window_open(void)
     if (table < 0 && table > -4096)
         fail("no addresses are left for the table of remote memory (ulimit -v)\n");
     ranges = (struct range *)table;
-    meet(&w);
+    if (!meet(&w))
+        fail("the process has no descriptors free for remote memory\n");
     join_session(&w, 0);
 }
