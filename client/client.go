@@ -41,6 +41,11 @@ type Config struct {
 	Nodes []cluster.Member
 	// Only keeps the client to Nodes; otherwise it connects to their peers too.
 	Only bool
+	// Node is the one node that the client is for. Once it is connected Connect waits for no other, and the log warns only of nodes whose
+	// memory is in use. "": the client is for all nodes.
+	Node string
+	// Managed: the client is for what managers know. Once one of them is connected Connect waits for other nodes for one more second only.
+	Managed bool
 
 	TokenFile string          // mode 0600
 	Token     string          // the token to show; "": the file's only one
@@ -125,6 +130,7 @@ type Client struct {
 	el       *fabric.Element
 	rpc      *rpc.Peer
 	links    *control.Links
+	inUse    sync.Map // names of nodes whose memory is, where the client is for one node
 	rt       *inject.Runtime
 	managers managersKnown
 	busy     busyNodes
@@ -224,7 +230,7 @@ func (c *Client) build() error {
 	if c.rt, err = inject.NewRuntime(c.el, inject.Config{Log: c.log}); err != nil {
 		return err
 	}
-	c.links = control.NewLinks(control.LinksConfig{Element: c.el, Schemes: c.schemes, Insecure: c.cfg.Insecure || c.tls != nil, Log: c.log})
+	c.links = control.NewLinks(control.LinksConfig{Element: c.el, Schemes: c.schemes, Insecure: c.cfg.Insecure || c.tls != nil, Log: c.log, Minds: c.minds})
 	if c.tls != nil {
 		c.work.Go(func() { c.tls.Guard(c.life, transports.Recheck) })
 	}
@@ -310,7 +316,12 @@ func (c *Client) Reach(ctx context.Context, node string) (*fabric.Endpoint, erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	return c.links.Try(ctx, node)
+	ep, err := c.links.Try(ctx, node)
+	if errors.Is(err, control.ErrNoNode) && c.hasty() { // a node that Connect did not wait for may know it
+		c.widen(ctx, nil, 0)
+		ep, err = c.links.Try(ctx, node)
+	}
+	return ep, err
 }
 
 // Info asks one node about itself.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +21,10 @@ const (
 	defaultPatience = 2 * time.Second
 	// sayAfter is when it is said that they are waited for.
 	sayAfter = 2 * time.Second
+	// grace is how long other nodes are waited for once a manager is connected, by a client that is for what managers know.
+	grace = time.Second
+	// lookTime is how often it is looked who has answered.
+	lookTime = 2 * time.Millisecond
 )
 
 // patience is how long nodes that do not answer are waited for once others have answered: what they hold is then reported as
@@ -41,6 +47,47 @@ func (c *Client) waits(most time.Duration) (off func() bool) {
 // ErrNoAnswer is why a node was waited for no longer. It may be there, and slow.
 var ErrNoAnswer = errors.New("no answer, while others have given one")
 
+// errNotNeeded is why a node was waited for no longer once the one that the client is for was connected.
+var errNotNeeded = errors.New("the node that was asked for is connected")
+
+// hasty reports whether the client does not need all nodes.
+func (c *Client) hasty() bool { return c.cfg.Node != "" || c.cfg.Managed }
+
+// enough reports whether a hasty client has what it is for.
+func (c *Client) enough() bool {
+	if c.cfg.Node != "" {
+		return c.up(c.cfg.Node)
+	}
+	c.managers.mu.Lock()
+	names := c.managers.names
+	c.managers.mu.Unlock()
+	return c.cfg.Managed && slices.ContainsFunc(names, c.up)
+}
+
+// more is how long a hasty client waits for others then.
+func (c *Client) more() time.Duration {
+	if c.cfg.Node != "" {
+		return 0
+	}
+	return grace
+}
+
+func (c *Client) up(node string) bool { return c.links.Endpoint(node) != nil }
+
+// minds reports whether a node that cannot be reached is worth a warning.
+func (c *Client) minds(node string) bool {
+	_, used := c.inUse.Load(node)
+	return used || c.cfg.Node == "" || c.cfg.Node == node
+}
+
+// level is that of what the log says of it.
+func (c *Client) level(node string) slog.Level {
+	if c.minds(node) {
+		return slog.LevelWarn
+	}
+	return slog.LevelDebug
+}
+
 // reached is the outcome of dialling one of the given nodes.
 type reached struct {
 	i   int
@@ -57,7 +104,17 @@ func (c *Client) connect(ctx context.Context) error {
 	if len(failed) == len(c.cfg.Nodes) {
 		return fmt.Errorf("%w to any node: %w", control.ErrNotConnected, errors.Join(failed...))
 	}
-	return c.discover(ctx)
+	return c.discover(ctx, c.enough, c.more())
+}
+
+// widen connects a hasty client to nodes that Connect did not wait for, as settle does. It reports whether there are more now.
+func (c *Client) widen(ctx context.Context, enough func() bool, more time.Duration) bool {
+	before := len(c.connected())
+	c.settle(ctx, enough, more)
+	if err := c.discover(ctx, enough, more); err != nil {
+		c.log.Debug("no node says who its peers are", "err", err)
+	}
+	return len(c.connected()) > before
 }
 
 // taken is a node's refusal of the client's incarnation. As long as nothing is under way it is not too late to start anew.
@@ -73,6 +130,8 @@ func (c *Client) taken() error {
 // dialGiven dials the given nodes and says why some could not be reached. The
 // error is what trying again would not change.
 func (c *Client) dialGiven(ctx context.Context) (failed []error, err error) {
+	var asking sync.WaitGroup
+	defer asking.Wait()
 	dial, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	results := make(chan reached)
@@ -81,6 +140,12 @@ func (c *Client) dialGiven(ctx context.Context) (failed []error, err error) {
 			ep, err := c.reach(dial, m)
 			results <- reached{i, ep, err}
 		}()
+	}
+	var look <-chan time.Time
+	if c.hasty() {
+		ticker := time.NewTicker(lookTime)
+		defer ticker.Stop()
+		look = ticker.C
 	}
 	all := make([]reached, len(c.cfg.Nodes))
 	var late <-chan time.Time
@@ -96,6 +161,21 @@ func (c *Client) dialGiven(ctx context.Context) (failed []error, err error) {
 				defer timer.Stop()
 				late, off = timer.C, c.waits(most)
 			}
+			if r.err == nil && c.hasty() && !c.cfg.Only { // it may know the node that the client is for, and managers
+				asking.Go(func() { c.learn(dial, []control.LinkState{{Endpoint: r.ep}}) })
+			}
+		case <-look:
+			if !c.enough() {
+				continue
+			}
+			look = nil
+			if c.cfg.Node != "" {
+				giveUp(errNotNeeded)
+			} else {
+				timer := time.NewTimer(grace)
+				defer timer.Stop()
+				late = timer.C
+			}
 		case <-late:
 			giveUp(ErrNoAnswer)
 			late = make(chan time.Time) // once is enough
@@ -105,7 +185,10 @@ func (c *Client) dialGiven(ctx context.Context) (failed []error, err error) {
 	for i, r := range all {
 		m := c.cfg.Nodes[i]
 		if r.err != nil {
-			if cause := context.Cause(dial); cause == ErrNoAnswer && errors.Is(r.err, context.Canceled) {
+			if cause := context.Cause(dial); cause != nil && errors.Is(r.err, context.Canceled) {
+				if cause == errNotNeeded {
+					continue
+				}
 				r.err = cause
 			}
 			r.err = fmt.Errorf("%s: %w", memberText(m), r.err)
@@ -113,7 +196,7 @@ func (c *Client) dialGiven(ctx context.Context) (failed []error, err error) {
 			if errors.Is(r.err, fabric.ErrRefused) {
 				return failed, errors.Join(failed...)
 			}
-			c.log.Warn("node cannot be reached", "node", memberText(m), "err", r.err)
+			c.log.Log(ctx, c.level(m.Name), "node cannot be reached", "node", memberText(m), "err", r.err)
 			continue
 		}
 		other, twice := names[r.ep.Name()]
@@ -151,8 +234,8 @@ func (c *Client) reach(ctx context.Context, m cluster.Member) (*fabric.Endpoint,
 }
 
 // discover asks all connected nodes for their peers and connects to those, as
-// long as that brings new ones. It fails if none of them answers.
-func (c *Client) discover(ctx context.Context) error {
+// long as that brings new ones; enough and more are settle's. It fails if none of them answers.
+func (c *Client) discover(ctx context.Context, enough func() bool, more time.Duration) error {
 	if c.cfg.Only {
 		return nil
 	}
@@ -180,7 +263,7 @@ func (c *Client) discover(ctx context.Context) error {
 			answers++
 		}
 		if len(c.links.States()) > before {
-			c.settle(ctx)
+			c.settle(ctx, enough, more)
 		}
 	}
 	if answers == 0 {
@@ -221,12 +304,13 @@ func silent(err error) bool {
 }
 
 // settle waits until every member is connected, or was tried once and not just silent, but not for long: one that
-// does not answer must not take the time of those that do.
-func (c *Client) settle(ctx context.Context) {
+// does not answer must not take the time of those that do. Once enough reports true it waits for the others for more; nil: it never does.
+func (c *Client) settle(ctx context.Context, enough func() bool, more time.Duration) {
 	most := c.patience(ctx)
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	defer c.waits(most)()
+	var over <-chan time.Time
 	for {
 		var waiting []string
 		for _, s := range c.links.States() {
@@ -237,11 +321,21 @@ func (c *Client) settle(ctx context.Context) {
 		if len(waiting) == 0 {
 			return
 		}
-		select {
-		case <-ctx.Done():
-			c.log.Warn("nodes do not answer", "waited for", strings.Join(waiting, ", "))
-			return
-		case <-time.After(2 * time.Millisecond):
+		if over == nil && enough != nil && enough() {
+			if more == 0 {
+				return
+			}
+			timer := time.NewTimer(more)
+			defer timer.Stop()
+			over = timer.C
 		}
+		select {
+		case <-over:
+		case <-ctx.Done():
+		case <-time.After(lookTime):
+			continue
+		}
+		c.log.Warn("nodes do not answer", "waited for", strings.Join(waiting, ", "))
+		return
 	}
 }

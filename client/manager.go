@@ -25,6 +25,7 @@ func (c *Client) asker() pool.Asker { return asker{control.NewAsker(c.RPC(), c.R
 // Ask implements pool.Asker. A manager's table names components with their addresses: the client connects to those that it did not know.
 func (a asker) Ask(ctx context.Context, component, call string, req, reply any) (*fabric.Endpoint, error) {
 	if component != pool.Manager {
+		a.c.inUse.Store(component, true)
 		return a.Asker.Ask(ctx, component, call, req, reply)
 	}
 	var ep *fabric.Endpoint
@@ -50,6 +51,17 @@ func (c *Client) withManager(ctx context.Context, asks bool, fn func(name string
 	if err != nil {
 		return err
 	}
+	c.settle(ctx, func() bool { return slices.ContainsFunc(names, c.up) }, 0)
+	names = slices.Clone(names)
+	slices.SortStableFunc(names, func(a, b string) int { // one that is silent would take its time first
+		switch up := c.up(a); {
+		case up == c.up(b):
+			return 0
+		case up:
+			return -1
+		}
+		return 1
+	})
 	var failed []error
 	for _, name := range names {
 		err := fn(name)

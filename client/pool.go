@@ -49,15 +49,15 @@ func (c *Client) regions(ctx context.Context) (out []pool.Info, away, err error)
 
 // FindRegion is the node that has a region of this name; pool.Manager, if managers placed it. It fails if no node that answers has one, or if several have.
 func (c *Client) FindRegion(ctx context.Context, name string) (node string, err error) {
-	list, away, err := c.regions(ctx)
+	if c.cfg.Node != "" {
+		c.widen(ctx, func() bool { return true }, grace) // Connect waited for no others, and several nodes may have it
+	}
+	at, away, err := c.having(ctx, name)
+	if err == nil && len(at) == 0 && c.hasty() && c.widen(ctx, nil, 0) {
+		at, away, err = c.having(ctx, name)
+	}
 	if err != nil {
 		return "", err
-	}
-	var at []string
-	for _, r := range list {
-		if r.Name == name {
-			at = append(at, r.Component)
-		}
 	}
 	if len(at) == 0 {
 		if away != nil {
@@ -66,6 +66,17 @@ func (c *Client) FindRegion(ctx context.Context, name string) (node string, err 
 		return "", fmt.Errorf("client: %w: %q, at no node that answers", pool.ErrNoRegion, name)
 	}
 	return only(at, "have regions", name)
+}
+
+// having are the nodes that answer and have a region of this name, as regions does.
+func (c *Client) having(ctx context.Context, name string) (at []string, away, err error) {
+	list, away, err := c.regions(ctx)
+	for _, r := range list {
+		if r.Name == name {
+			at = append(at, r.Component)
+		}
+	}
+	return at, away, err
 }
 
 // only is the one node that has something of a name; an error if several have.

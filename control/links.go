@@ -32,6 +32,8 @@ type LinksConfig struct {
 	// Nodes: both ends dial and accept, and a peer is one only if it has capability member.
 	Nodes bool
 	Log   *slog.Logger // nil: silent
+	// Minds reports whether a member that cannot be reached is worth a warning; Links may be locked meanwhile. nil: each is.
+	Minds func(name string) bool
 }
 
 // Links keeps one endpoint to each of a list of members: it dials, accepts what
@@ -367,7 +369,11 @@ func (l *Links) settle(k *link, ep *fabric.Endpoint, err error) {
 	k.ended++
 	if err != nil {
 		if k.tries == 0 && !l.closed && !k.gone { // else the attempt was given up, and there is no other
-			l.cfg.Log.Warn("peer cannot be reached; trying again", "peer", k.member.Name, "err", err)
+			level := slog.LevelWarn
+			if l.cfg.Minds != nil && !l.cfg.Minds(k.member.Name) {
+				level = slog.LevelDebug
+			}
+			l.cfg.Log.Log(l.ctx, level, "peer cannot be reached; trying again", "peer", k.member.Name, "err", err)
 		}
 		k.tries++
 		if !alive(k.ep) {

@@ -120,6 +120,7 @@ func (a *app) borrow(cmd *cobra.Command, on, name string, f *borrowFlags) (err e
 	defer l.Close()
 	ctx, cancel := a.context(cmd)
 	defer cancel()
+	a.client.node = on
 	c, err := a.connect(ctx)
 	if err != nil {
 		return err

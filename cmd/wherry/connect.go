@@ -26,6 +26,10 @@ type clientFlags struct {
 	tls       ca.Settings
 	policy    string
 	insecure  bool
+
+	// Of no flag: what the command needs, as in client.Config.
+	node    string
+	managed bool
 }
 
 // add puts the flags on a command and those below it.
@@ -76,7 +80,7 @@ func (a *app) connect(ctx context.Context) (*client.Client, error) {
 		return nil, usageError{err}
 	}
 	cfg := client.Config{Nodes: nodes, TokenFile: tokenBesides(f.tls, f.tokenFile), Token: f.token, TLS: f.tls, Policy: policy,
-		Insecure: f.insecure, Schemes: a.schemes, Log: a.warnings()}
+		Insecure: f.insecure, Schemes: a.schemes, Log: a.warnings(), Node: f.node, Managed: f.managed}
 	if err := cfg.Validate(); err != nil {
 		return nil, usageError{err}
 	}

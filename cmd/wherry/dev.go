@@ -73,7 +73,7 @@ func readOnlyText(d *device.Info) string {
 func (a *app) devStatCommand(on *string) *cobra.Command {
 	return &cobra.Command{Use: "stat NAME", Short: "Describe a device: size, modes, leases", Example: "  wherry dev stat disk0", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: a.completing(completeDevices, 1), RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
+			return a.withNode(cmd, *on, func(ctx context.Context, c *client.Client) error {
 				at, err := deviceNode(ctx, c, *on, args[0])
 				if err != nil {
 					return err
@@ -120,7 +120,7 @@ told a file that keeps them (wherry node --lend-grants).`,
 			if _, err := cluster.ParseRights(args[2]); err != nil {
 				return usageError{err}
 			}
-			return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
+			return a.withNode(cmd, *on, func(ctx context.Context, c *client.Client) error {
 				at, err := deviceNode(ctx, c, *on, args[0])
 				if err == nil {
 					err = c.GrantDevice(ctx, at, args[0], args[1], args[2])
@@ -151,7 +151,7 @@ you may borrow.`,
 			if err != nil {
 				return usagef("%q is not the number of a lease; wherry dev stat NAME lists them", number)
 			}
-			return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
+			return a.withNode(cmd, *on, func(ctx context.Context, c *client.Client) error {
 				var at, name string
 				var err error
 				if len(args) == 2 {

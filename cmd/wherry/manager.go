@@ -142,7 +142,7 @@ func (a *app) managerListCommand() *cobra.Command {
 		Example: "  wherry manager ls\n  wherry manager ls --json | jq '.[] | select(.voting | not)'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
+			return a.withPool(cmd, "", func(ctx context.Context, c *client.Client) error {
 				list, err := c.ManagerMembers(ctx)
 				if err != nil {
 					return err
@@ -178,7 +178,7 @@ is removed and started again without --manager goes on lending.`,
 		Example: "  wherry manager rm m3",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
+			return a.withPool(cmd, "", func(ctx context.Context, c *client.Client) error {
 				if err := c.RemoveManager(ctx, args[0]); err != nil {
 					return err
 				}

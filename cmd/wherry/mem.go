@@ -52,6 +52,18 @@ func (a *app) withClient(cmd *cobra.Command, f func(ctx context.Context, c *clie
 	return f(ctx, c)
 }
 
+// withNode is withClient for a command that is for one node; "": for all.
+func (a *app) withNode(cmd *cobra.Command, node string, f func(ctx context.Context, c *client.Client) error) error {
+	a.client.node = node
+	return a.withClient(cmd, f)
+}
+
+// withPool is withClient for a command about regions of one node, or else of those that managers know and of all nodes that answer.
+func (a *app) withPool(cmd *cobra.Command, on string, f func(ctx context.Context, c *client.Client) error) error {
+	a.client.managed = on == ""
+	return a.withNode(cmd, on, f)
+}
+
 // loadFlags are those of mem load.
 type loadFlags struct {
 	at         []string

@@ -57,7 +57,7 @@ certificate's name. SIZE is rounded up to whole 64 KiB.`,
 			if err != nil {
 				return usageError{err}
 			}
-			return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
+			return a.withPool(cmd, *on, func(ctx context.Context, c *client.Client) error {
 				at := *on
 				if nodes := c.Nodes(); at == "" && !c.Managed(ctx) {
 					if len(nodes) != 1 {
@@ -80,7 +80,7 @@ certificate's name. SIZE is rounded up to whole 64 KiB.`,
 
 func (a *app) poolListCommand(on *string) *cobra.Command {
 	return &cobra.Command{Use: "ls", Short: "List the regions you may see", Example: "  wherry pool ls\n  wherry pool ls --on a --json", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-		return a.withClient(cmd, func(ctx context.Context, c *client.Client) (err error) {
+		return a.withPool(cmd, *on, func(ctx context.Context, c *client.Client) (err error) {
 			var list []pool.Info
 			if *on != "" {
 				list, err = c.Pool().ListRegions(ctx, *on)
@@ -129,7 +129,7 @@ func leasedText(r *pool.Info) string {
 func (a *app) poolStatCommand(on *string) *cobra.Command {
 	return &cobra.Command{Use: "stat NAME", Short: "Describe a region: size, owner, grants", Example: "  wherry pool stat work --on a", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: a.completing(completeRegions, 1), RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
+			return a.withPool(cmd, *on, func(ctx context.Context, c *client.Client) error {
 				at, err := regionNode(ctx, c, *on, args[0])
 				if err != nil {
 					return err
@@ -162,7 +162,7 @@ func (a *app) poolGrantCommand(on *string) *cobra.Command {
 			if _, err := cluster.ParseRights(args[2]); err != nil {
 				return usageError{err}
 			}
-			return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
+			return a.withPool(cmd, *on, func(ctx context.Context, c *client.Client) error {
 				at, err := regionNode(ctx, c, *on, args[0])
 				if err == nil {
 					err = c.Pool().Grant(ctx, at, args[0], args[1], args[2])
@@ -178,7 +178,7 @@ func (a *app) poolGrantCommand(on *string) *cobra.Command {
 
 func (a *app) poolRemoveCommand(on *string) *cobra.Command {
 	return &cobra.Command{Use: "rm NAME…", Short: "Destroy regions", Example: "  wherry pool rm work scratch", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completing(completeRegions, 0), RunE: func(cmd *cobra.Command, args []string) error {
-		return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
+		return a.withPool(cmd, *on, func(ctx context.Context, c *client.Client) error {
 			removed := []string{}
 			var errs []error
 			for _, name := range args { // one that cannot be destroyed does not keep the others

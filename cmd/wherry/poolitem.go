@@ -72,7 +72,7 @@ managers placed it, the items that had bytes there end.`,
 			if err != nil {
 				return usageError{err}
 			}
-			return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
+			return a.withPool(cmd, *on, func(ctx context.Context, c *client.Client) error {
 				_, r, err := place{region: args[0]}.open(ctx, c, *on)
 				if err == nil {
 					err = r.Resize(ctx, uint64(size))
@@ -106,7 +106,7 @@ themselves: nothing passes through this machine.`,
 					return err
 				}
 			}
-			return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
+			return a.withPool(cmd, *on, func(ctx context.Context, c *client.Client) error {
 				from, _, err := ends[0].open(ctx, c, *on)
 				if err != nil {
 					return err
@@ -172,7 +172,7 @@ func (a *app) poolFile(cmd *cobra.Command, on, name string, move func(ctx contex
 	if err != nil {
 		return err
 	}
-	return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
+	return a.withPool(cmd, on, func(ctx context.Context, c *client.Client) error {
 		m, _, err := p.open(ctx, c, on)
 		if err != nil {
 			return err
@@ -197,7 +197,7 @@ granted. Its node keeps the list of them. docs/pool.md describes items.`,
 
 // withItem opens an item for what f does.
 func (a *app) withItem(cmd *cobra.Command, on, region, item string, f func(ctx context.Context, it *pool.Item) error) error {
-	return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
+	return a.withPool(cmd, on, func(ctx context.Context, c *client.Client) error {
 		at, err := regionNode(ctx, c, on, region)
 		if err != nil {
 			return err
@@ -227,7 +227,7 @@ or certificate's name.`,
 				return usagef("--nodes %d: an item lies at 1 node at least", s.Components)
 			}
 			s.Name, s.Size = args[1], uint64(size)
-			return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
+			return a.withPool(cmd, *on, func(ctx context.Context, c *client.Client) error {
 				_, r, err := place{region: args[0]}.open(ctx, c, *on)
 				if err != nil {
 					return err
@@ -257,7 +257,7 @@ func writeItem(w io.Writer, i pool.ItemInfo) {
 func (a *app) itemListCommand(on *string) *cobra.Command {
 	return &cobra.Command{Use: "ls REGION", Short: "List the items of a region that you may see", Example: "  wherry pool item ls work", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: a.completing(completeRegions, 1), RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
+			return a.withPool(cmd, *on, func(ctx context.Context, c *client.Client) error {
 				_, r, err := place{region: args[0]}.open(ctx, c, *on)
 				if err != nil {
 					return err

@@ -51,13 +51,14 @@ faults. Programs that it starts are served in the same way, from the same --loca
 --share-write one of them at a time may change it.
 
 The node lends with --pool-memory. What it does not lend is an allocation that fails
-(ENOMEM). If the node is lost, the program gets SIGBUS at its next access to what
+(ENOMEM). A program that touches memory at random is slow where --local is much
+smaller than what it touches. If the node is lost, the program gets SIGBUS at its next access to what
 was there. Programs that are linked statically or set-user-id are refused.
 docs/pool.md says what else cannot be done.
 
 The exit code is the program's, 128 and the number of a signal that killed it.
 --stats writes what was moved to standard error at the end, with --json as JSON.`,
-		Example: `  wherry run --on n1 --local 64M -- sort --buffer-size 1G big.txt
+		Example: `  wherry run --on n1 --local 64M -- python3 -c 'import numpy; print(numpy.ones(2**27).sum())'
   wherry run --on n1 --local 256M --stats python3 train.py
   wherry run --on n1 --share work:table ./lookup /wherry/work:table`,
 		Args: cobra.MinimumNArgs(1),
@@ -120,21 +121,26 @@ func (f *programFlags) preload() ([]string, error) {
 // shares opens what --share and --share-write name.
 func (f *programFlags) shares(ctx context.Context, c *client.Client, store *excache.Regions) (all []excache.Share, err error) {
 	for i, text := range slices.Concat(f.share, f.write) {
+		writable := i >= len(f.share)
+		flag := "--share"
+		if writable {
+			flag = "--share-write"
+		}
 		p, err := parsePlace(text)
 		if err != nil {
 			return nil, err
 		}
 		name, _, _ := strings.Cut(text, "@")
 		if slices.ContainsFunc(all, func(s excache.Share) bool { return s.Name == name }) {
-			return nil, usagef("--share %s: that name is given twice", name)
+			return nil, usagef("%s %s: that name is given twice", flag, name)
 		}
 		mem, err := p.memory(ctx, c)
 		if err != nil {
-			return nil, fmt.Errorf("--share %s: %w", text, err)
+			return nil, fmt.Errorf("%s %s: %w", flag, text, err)
 		}
-		share, err := store.Share(name, mem, i >= len(f.share))
+		share, err := store.Share(name, mem, writable)
 		if err != nil {
-			return nil, fmt.Errorf("--share %s: %w", text, err)
+			return nil, fmt.Errorf("%s %s: %w", flag, text, err)
 		}
 		all = append(all, share)
 	}
@@ -172,6 +178,7 @@ func (a *app) run(cmd *cobra.Command, f *programFlags, args []string) error {
 	}
 	ctx, cancel := a.context(cmd)
 	defer cancel()
+	a.client.node = f.on
 	c, err := a.connect(ctx)
 	if err != nil {
 		return err

@@ -88,6 +88,7 @@ type nodeAnswers struct {
 func (a *app) nodeStatus(cmd *cobra.Command, f *statusFlags) error {
 	ctx, cancel := a.context(cmd)
 	defer cancel()
+	a.client.node = f.node
 	c, err := a.connect(ctx)
 	if err != nil {
 		return err

@@ -44,6 +44,7 @@ asked, those that do not answer are named, and what they had is not listed.`,
 func (a *app) top(cmd *cobra.Command, once bool, every time.Duration) error {
 	ctx, cancel := a.context(cmd)
 	defer cancel()
+	a.client.managed = true
 	c, err := a.connect(ctx)
 	if err != nil {
 		return err
