@@ -181,15 +181,20 @@ func (c *Client) dialGiven(ctx context.Context) (failed []error, err error) {
 			late = make(chan time.Time) // once is enough
 		}
 	}
+	return c.judge(ctx, all, context.Cause(dial))
+}
+
+// judge says which of the given nodes failed. over is why the rest were waited for no longer, if they were not.
+func (c *Client) judge(ctx context.Context, all []reached, over error) (failed []error, err error) {
 	names := map[string]reached{}
 	for i, r := range all {
 		m := c.cfg.Nodes[i]
 		if r.err != nil {
-			if cause := context.Cause(dial); cause != nil && errors.Is(r.err, context.Canceled) {
-				if cause == errNotNeeded {
+			if over != nil && errors.Is(r.err, context.Canceled) {
+				if over == errNotNeeded {
 					continue
 				}
-				r.err = cause
+				r.err = over
 			}
 			r.err = fmt.Errorf("%s: %w", memberText(m), r.err)
 			failed = append(failed, r.err)
