@@ -28,6 +28,7 @@ import (
 	"github.com/wherry-fabric/wherry/invoke"
 	"github.com/wherry-fabric/wherry/pool"
 	"github.com/wherry-fabric/wherry/pool/excache"
+	"github.com/wherry-fabric/wherry/pool/manager"
 	"github.com/wherry-fabric/wherry/query"
 	"github.com/wherry-fabric/wherry/rpc"
 	"github.com/wherry-fabric/wherry/schema"
@@ -83,7 +84,7 @@ func exitClasses() []exitClass {
 		{exitForbidden, []error{cluster.ErrForbidden, ca.ErrRefused, fabric.ErrRefused, fabric.ErrRights, fabric.ErrRevoked, travel.ErrKey, image.ErrUntrusted, image.ErrSignature}},
 		{exitNotFound, []error{cluster.ErrNotFound, pool.ErrNoRegion, pool.ErrNoItem, device.ErrNoDrive, device.ErrNoLease, ca.ErrNotFound, errNoKey, control.ErrNoNode, cluster.ErrNoMember, errNoFunction, xrdma.ErrUnknown}},
 		// Before the deadline: a user who waits in vain for a node wants to know that it is the node.
-		{exitLost, []error{control.ErrNotConnected, client.ErrNoAnswer, control.ErrRestarted, control.ErrNoShard, control.ErrStopping, cluster.ErrAway, travel.ErrStopping, rpc.ErrCanceled}},
+		{exitLost, []error{control.ErrNotConnected, client.ErrNoAnswer, control.ErrRestarted, control.ErrNoShard, control.ErrStopping, cluster.ErrAway, manager.ErrTime, travel.ErrStopping, rpc.ErrCanceled}},
 		{exitDeadline, []error{travel.ErrDeadline, context.DeadlineExceeded, os.ErrDeadlineExceeded}},
 		{exitLost, []error{travel.ErrPeerLost, fabric.ErrPeerLost, travel.ErrOutcomeUnknown, fabric.ErrIncarnation, pool.ErrLost, pool.ErrMoved}},
 		{exitFull, []error{travel.ErrBackpressure, fabric.ErrBackpressure, travel.ErrLimit, travel.ErrHopLimit, travel.ErrForkLimit, travel.ErrPartLimit,
