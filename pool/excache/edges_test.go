@@ -29,7 +29,7 @@ func TestClosing(t *testing.T) {
 func TestSystemsWay(t *testing.T) {
 	r := newRig(t, &testStore{most: 10, mapped: true}, 2<<20)
 	program := edgesProgram(t)
-	for _, what := range []string{"advice", "numbers", "low", "keys"} {
+	for _, what := range []string{"advice", "numbers", "low", "keys", "handlers"} {
 		t.Run(what, func(t *testing.T) {
 			if got := r.run(t, program, what); got != "ok" {
 				t.Errorf("%s", got)

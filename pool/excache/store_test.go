@@ -30,6 +30,7 @@ type testStore struct {
 	fails     func(o *testOp) error // instead of being done
 	forgets   func(r int) error     // before a discard
 	clones    func()                // before a clone
+	takes     func()                // before a room is taken
 	gone      map[int]bool          // rooms that are lost
 }
 
@@ -44,6 +45,9 @@ type testOp struct {
 var errBroken = errors.New("the component does not answer")
 
 func (s *testStore) Take(_ context.Context, r int) error {
+	if s.takes != nil {
+		s.takes()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.rooms) == s.most {

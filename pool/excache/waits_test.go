@@ -76,6 +76,31 @@ func TestHitDuringFetch(t *testing.T) {
 	w.hear("ok")
 }
 
+// TestEndedWhileAsking: a program that waits for the daemon's answer ends by a signal that ends it.
+func TestEndedWhileAsking(t *testing.T) {
+	asked, answer := make(chan struct{}, 10), make(chan struct{})
+	var slow atomic.Bool
+	r := newRig(t, &testStore{most: 4, mapped: true, takes: func() {
+		if slow.Load() {
+			asked <- struct{}{}
+			<-answer
+		}
+	}}, 2<<20)
+	w := r.talk(t, "takes")
+	w.hear("written")
+	slow.Store(true)
+	w.say()
+	<-asked
+	if err := w.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	var exit *exec.ExitError
+	if err := w.cmd.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+		t.Errorf("the program ended with %v, want SIGTERM", err)
+	}
+	close(answer)
+}
+
 // TestRecall: what is on its way to the store is had back from there at once, though no put ever ends.
 func TestRecall(t *testing.T) {
 	store := &testStore{most: 4, held: func(o *testOp) bool { return o.put }}

@@ -52,6 +52,13 @@ int main(int argc, char **argv)
         hear();
         return 0;
     }
+    if (!strcmp(argv[1], "takes")) {
+        say("written");
+        hear();
+        map(32 * MIB);
+        say("mapped");
+        return 0;
+    }
     if (!strcmp(argv[1], "forks")) {
         pthread_create(&t, 0, change, p);
         say("written");

@@ -3,14 +3,14 @@
 #include "window.h"
 
 struct action { u64 handler, flags, restorer, mask; };
-enum { SIG_DFL = 0, SIG_IGN = 1, SIG_BLOCK = 0, SIG_UNBLOCK = 1, SIGSEGV = 11 };
+enum { SIG_DFL = 0, SIG_IGN = 1, SIG_UNBLOCK = 1, SIGSEGV = 11 };
 enum { SA_SIGINFO = 4, SA_RESTORER = 0x04000000, SA_ONSTACK = 0x08000000 };
 #define SA_RESETHAND 0x80000000ul
 #define SEGV_SET (1ul << (SIGSEGV - 1))
 
 /* Of the fork under way; under the lock. */
 static struct action before; /* what the program has for the signal */
-static u64 blocked;          /* whether the thread had it blocked */
+static u64 mask_had;         /* the thread's mask */
 static i64 parent;           /* the process that forks; 0: none */
 static i64 refusal;          /* why there is no copy for the child */
 static int made;             /* the child has its window */
@@ -26,12 +26,6 @@ extern void shim_sigreturn(void) __attribute__((visibility("hidden")));
 #endif
 
 static i64 action(const struct action *to, struct action *old) { return CALL4(SYS_rt_sigaction, SIGSEGV, to, old, sizeof before.mask); }
-static void mask(int how, u64 *old)
-{
-    u64 set = SEGV_SET;
-    CALL4(SYS_rt_sigprocmask, how, &set, old, sizeof set);
-}
-
 static void make(void)
 {
     if (refusal)
@@ -66,7 +60,9 @@ void fork_begins(void)
     CALL2(SYS_sigaltstack, 0, &stack);
     if (in_window(stack.at)) /* which the child does not have */
         ours.flags &= ~(u64)SA_ONSTACK;
-    mask(SIG_UNBLOCK, &blocked);
+    const u64 segv = SEGV_SET;
+    mask_had = lock_mask();
+    CALL4(SYS_rt_sigprocmask, SIG_UNBLOCK, &segv, 0, sizeof segv); /* until the mask is restored */
     action(&ours, 0);
 }
 
@@ -77,8 +73,6 @@ static void settle(void)
     action(0, &now);
     if (now.handler == (u64)handle)
         action(&before, 0);
-    if (blocked & SEGV_SET)
-        mask(SIG_BLOCK, 0);
 }
 
 i64 fork_ends(void)
@@ -92,4 +86,5 @@ void fork_in_child(void)
     if (!made)
         make();
     settle();
+    lock_restore(mask_had);
 }

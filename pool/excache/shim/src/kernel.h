@@ -6,7 +6,7 @@ typedef unsigned long u64;
 typedef long i64;
 
 #if defined(__x86_64__)
-enum { SYS_read = 0, SYS_write = 1, SYS_close = 3, SYS_fstat = 5, SYS_msync = 26, SYS_mmap = 9, SYS_mprotect = 10, SYS_munmap = 11, SYS_rt_sigaction = 13, SYS_rt_sigprocmask = 14, SYS_sigaltstack = 131, SYS_ioctl = 16, SYS_mremap = 25, SYS_madvise = 28,
+enum { SYS_read = 0, SYS_write = 1, SYS_close = 3, SYS_fstat = 5, SYS_msync = 26, SYS_mmap = 9, SYS_mprotect = 10, SYS_munmap = 11, SYS_rt_sigaction = 13, SYS_rt_sigprocmask = 14, SYS_rt_sigpending = 127, SYS_sigaltstack = 131, SYS_ioctl = 16, SYS_mremap = 25, SYS_madvise = 28,
        SYS_getpid = 39, SYS_socket = 41, SYS_connect = 42, SYS_sendmsg = 46, SYS_recvmsg = 47, SYS_fcntl = 72, SYS_dup3 = 292, SYS_close_range = 436, SYS_gettid = 186, SYS_wait4 = 61, SYS_futex = 202,
        SYS_exit_group = 231, SYS_open = 2, SYS_openat = 257, SYS_openat2 = 437, SYS_open_by_handle_at = 304, SYS_pidfd_getfd = 438, SYS_recvmmsg = 299,
        SYS_getdents64 = 217, SYS_readlinkat = 267, SYS_dup2 = 33, SYS_setsockopt = 54, SYS_pkey_mprotect = 329, SYS_userfaultfd = 323, SYS_io_uring_setup = 425 };
@@ -18,7 +18,7 @@ static inline i64 call6(i64 n, i64 a, i64 b, i64 c, i64 d, i64 e, i64 f)
     return r;
 }
 #elif defined(__aarch64__)
-enum { SYS_read = 63, SYS_write = 64, SYS_close = 57, SYS_fstat = 80, SYS_msync = 227, SYS_mmap = 222, SYS_mprotect = 226, SYS_munmap = 215, SYS_rt_sigaction = 134, SYS_rt_sigprocmask = 135, SYS_sigaltstack = 132, SYS_ioctl = 29, SYS_mremap = 216, SYS_madvise = 233,
+enum { SYS_read = 63, SYS_write = 64, SYS_close = 57, SYS_fstat = 80, SYS_msync = 227, SYS_mmap = 222, SYS_mprotect = 226, SYS_munmap = 215, SYS_rt_sigaction = 134, SYS_rt_sigprocmask = 135, SYS_rt_sigpending = 136, SYS_sigaltstack = 132, SYS_ioctl = 29, SYS_mremap = 216, SYS_madvise = 233,
        SYS_getpid = 172, SYS_socket = 198, SYS_connect = 203, SYS_sendmsg = 211, SYS_recvmsg = 212, SYS_fcntl = 25, SYS_dup3 = 24, SYS_close_range = 436, SYS_gettid = 178, SYS_wait4 = 260, SYS_futex = 98,
        SYS_exit_group = 94, SYS_openat = 56, SYS_openat2 = 437, SYS_open_by_handle_at = 265, SYS_pidfd_getfd = 438, SYS_recvmmsg = 243,
        SYS_getdents64 = 61, SYS_readlinkat = 78, SYS_setsockopt = 208, SYS_pkey_mprotect = 288, SYS_userfaultfd = 282, SYS_io_uring_setup = 425 };
@@ -55,7 +55,7 @@ enum { O_DIRECT = 0200000, MAP_32BIT = 0 }; /* there is none */
 #endif
 enum { O_RDONLY = 0, O_RDWR = 2, O_ACCMODE = 3, O_CREAT = 0100, O_NONBLOCK = 04000, O_ASYNC = 020000, O_CLOEXEC = 02000000, O_TMPFILE = 020000000, AT_FDCWD = -100 };
 enum { F_SETFD = 2, F_GETFL = 3, F_SETFL = 4, F_SETOWN = 8, F_SETSIG = 10, FD_CLOEXEC = 1, F_DUPFD_CLOEXEC = 1030, F_GETPIPE_SZ = 1032 };
-enum { AF_UNIX = 1, SOCK_STREAM = 1, SOCK_CLOEXEC = 02000000, SOL_SOCKET = 1, SCM_RIGHTS = 1, MSG_NOSIGNAL = 0x4000, MSG_CMSG_CLOEXEC = 0x40000000 };
+enum { AF_UNIX = 1, SOCK_STREAM = 1, SOCK_CLOEXEC = 02000000, SOL_SOCKET = 1, SO_RCVTIMEO = 20, SCM_RIGHTS = 1, MSG_NOSIGNAL = 0x4000, MSG_CMSG_CLOEXEC = 0x40000000 };
 enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129, SIGKILL = 9 };
 
 struct iovec { void *base; u64 len; };

@@ -89,15 +89,22 @@ EXPORT void *malloc(u64 n)
     return next_malloc ? next_malloc(n) : early_take(n);
 }
 
+static int give(void *p) /* an allocation of the window's; 0: it is none */
+{
+    if (!in_window(p) || (u64)p % PAGE)
+        return 0;
+    lock();
+    u64 n = window_length(p);
+    if (n)
+        window_give(p, n);
+    unlock();
+    return n != 0;
+}
+
 EXPORT void free(void *p)
 {
-    u64 n = length(p);
-    if (n) {
-        lock();
-        window_give(p, n);
-        unlock();
+    if (give(p))
         return;
-    }
     if (is_early(p))
         return;
     NEXT_OF(void (*)(void *), free);
@@ -673,7 +680,9 @@ __attribute__((constructor)) static void start(void)
 {
     next("malloc", &malloc_next);
     next("calloc", &calloc_next);
+    lock();
     window_open();
+    unlock();
     if (!window_on)
         return;
     direct_inherited();

@@ -7,6 +7,8 @@
 #define ROOM (16ul << 20)
 /* The window's descriptors are from here on where the limit of open files allows it; above the shim's own. */
 #define HIGH_FD 200
+/* So long a signal waits that ends the program, while the daemon is being asked. */
+#define WAIT_MS 100
 
 int window_on;
 u8 *window_base;
@@ -26,26 +28,10 @@ static u64 untold;   /* so many of them are told together, at the latest */
 static int wire = -1, faults = -1, file = -1, life = -1;
 static i64 self;     /* the process that has them */
 static char daemon_path[128];
-static u32 locked;
 
 /* What the daemon says first on a connection, and the descriptors that come with it. */
 struct welcome { u64 magic, size, least, session, untold; int wire, file, counters, life; };
 static struct welcome child = {.wire = -1}; /* of the child that is being forked */
-
-void lock(void)
-{
-    u32 free = 0;
-    if (__atomic_compare_exchange_n(&locked, &free, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-        return;
-    while (__atomic_exchange_n(&locked, 2, __ATOMIC_ACQUIRE))
-        CALL4(SYS_futex, &locked, FUTEX_WAIT_PRIVATE, 2, 0);
-}
-
-void unlock(void)
-{
-    if (__atomic_exchange_n(&locked, 0, __ATOMIC_RELEASE) == 2)
-        CALL3(SYS_futex, &locked, FUTEX_WAKE_PRIVATE, 1);
-}
 
 static void say(const char *what)
 {
@@ -80,11 +66,19 @@ static void send_all(const void *b, u64 n)
     }
 }
 
+/* Whether an answer is to be waited for again. */
+static int patient(i64 r)
+{
+    if (r == -EAGAIN) /* WAIT_MS are over */
+        lock_waits();
+    return r == -EAGAIN || r == -EINTR;
+}
+
 static void receive_all(void *b, u64 n)
 {
     while (n) {
         i64 k = CALL3(SYS_read, wire, b, n);
-        if (k == -EINTR)
+        if (patient(k))
             continue;
         if (k <= 0)
             fail("the daemon of remote memory is gone\n");
@@ -102,7 +96,7 @@ static void receive_with(int from, void *b, u64 n, int fds[3])
     i64 k;
     do
         k = CALL3(SYS_recvmsg, from, &m, MSG_CMSG_CLOEXEC);
-    while (k == -EINTR);
+    while (patient(k));
     if (k <= 0)
         fail("the daemon of remote memory is gone\n");
     if ((u64)k < n)
@@ -536,7 +530,8 @@ static int connect_to(const char *path)
         a.path[n] = path[n];
     }
     int s = (int)CALL3(SYS_socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (s >= 0 && CALL3(SYS_connect, s, &a, 3 + n) < 0) {
+    const u64 slice[2] = {0, WAIT_MS * 1000};
+    if (s >= 0 && (CALL5(SYS_setsockopt, s, SOL_SOCKET, SO_RCVTIMEO, slice, sizeof slice) < 0 || CALL3(SYS_connect, s, &a, 3 + n) < 0)) {
         CALL1(SYS_close, s);
         return -1;
     }
@@ -711,10 +706,10 @@ void window_forked(void)
     CALL1(SYS_close, file);
     CALL1(SYS_close, life);
     CALL2(SYS_munmap, counters, PAGE);
-    locked = 0;
     join_session(&child, 1);
     child.wire = -1;
     share_forked();
+    lock_forked();
 }
 
 i64 window_parted(int forked)

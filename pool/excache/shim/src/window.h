@@ -18,8 +18,15 @@ static inline void count(u64 *c, u64 n) { __atomic_fetch_add(c, n, __ATOMIC_RELA
 static inline int in_window(const void *p) { return window_on && (u8 *)p >= window_base && (u8 *)p < window_base + window_size; }
 static inline u64 whole_pages(u64 n) { return (n + PAGE - 1) & ~(PAGE - 1); }
 
+/* Its holder has signals blocked (lock.c). */
 void lock(void);
 void unlock(void);
+/* The holder's own mask, as unlock restores it; and restoring it in a forked child, where the lock is made free without. */
+u64 lock_mask(void);
+void lock_restore(u64 had);
+void lock_forked(void);
+/* The holder waits for the daemon: signals that have come meanwhile and have no handler do what they do without one. */
+void lock_waits(void);
 
 /* Takes n bytes, whole pages, at a multiple of align; 0 if there is no room. */
 enum { CLEARED = 1, OBJECT = 2 }; /* it must read as zeros; it is an allocation, for free, and no mapping */
