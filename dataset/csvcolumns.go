@@ -280,7 +280,7 @@ func (r *csvColumns) field(i int, text []byte, fields [][]byte) *LineError {
 	if missingText(text, r.inQuotesAt(i) && !r.zero, r.nulls) {
 		err = r.missing(c)
 	} else {
-		err = r.value(c, text)
+		err = r.value(c, text, text)
 	}
 	if err != nil {
 		if r.mayBeHeader(fields) {

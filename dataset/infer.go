@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"github.com/wherry-fabric/wherry/column"
-	"github.com/wherry-fabric/wherry/internal/shell"
 )
 
 // guess is what the values of a column that were seen so far can be.
@@ -45,6 +44,21 @@ func (e *evidence) see(text []byte) {
 		return
 	}
 	e.join(classify(text, e))
+}
+
+// decide takes in the first value of a column that became text because it had none: an error, unless it is text.
+func (e *evidence) decide(written []byte, json bool) error {
+	var first evidence
+	if json {
+		first.seeJSON(written, nil, 0)
+	} else {
+		first.see(written)
+	}
+	if first.is != guessText {
+		return fmt.Errorf("%s is its first value", clipped(written))
+	}
+	e.is = guessText
+	return nil
 }
 
 // classify says what a value is, and notes its size.
@@ -167,44 +181,5 @@ type Inference struct {
 	// Types are the columns whose types were not given, as --types takes them.
 	Types string `json:"types"`
 
-	seen map[string]evidence // by column
-}
-
-// open reports that a column is text because no value of it was seen.
-func (n *Inference) open(c column.Column) bool {
-	if n == nil {
-		return false
-	}
-	e, inferred := n.seen[c.Name]
-	return inferred && e.is == guessNothing
-}
-
-// late is the error of a value that the type of its column, which was inferred, does not hold.
-func (n *Inference) late(c column.Column, text []byte, err error) error {
-	e, inferred := evidence{}, false
-	if n != nil {
-		e, inferred = n.seen[c.Name]
-	}
-	if !inferred {
-		return err
-	}
-	rows := "the first row"
-	if n.Rows != 1 {
-		rows = fmt.Sprintf("the first %d rows", n.Rows)
-	}
-	empty := e.is == guessNothing
-	if c.Type.Nested() {
-		e = e.clone()
-		e.seeJSON(text, nil, 0)
-	} else {
-		e.see(text)
-	}
-	other := column.Schema{{Name: c.Name, Type: e.columnType()}}
-	if empty {
-		return fmt.Errorf("%w; %s had no value, so its type is not known: give it (--types %s)", err, rows, shell.Quote(other.List()))
-	}
-	if other[0].Type == c.Type {
-		other[0].Type = column.Type{ID: column.UTF8}
-	}
-	return fmt.Errorf("%w; that type was inferred from %s: give another (--types %s), or say that such text is a missing value (--null)", err, rows, shell.Quote(other.List()))
+	seen map[string]*evidence // by column
 }

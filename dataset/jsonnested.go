@@ -19,11 +19,15 @@ var (
 // jsonPutter adds a value as JSON has it, which is known to be valid, and may be null.
 type jsonPutter func(b *part.Builder, value []byte) error
 
-// jsonPutterOf makes a type's jsonPutter.
-func jsonPutterOf(t column.Type, nulls []string) (jsonPutter, error) {
+// jsonPutterOf makes a type's jsonPutter. A type that was inferred from something takes only values of which inference makes it.
+func jsonPutterOf(t column.Type, nulls []string, from *evidence) (jsonPutter, error) {
 	var within []jsonPutter
 	for _, f := range t.Fields() {
-		put, err := jsonPutterOf(f.Type, nulls)
+		seen := from.item()
+		if t.ID == column.Struct {
+			seen = from.member(f.Name)
+		}
+		put, err := jsonPutterOf(f.Type, nulls, seen)
 		if err != nil {
 			return nil, err
 		}
@@ -35,7 +39,7 @@ func jsonPutterOf(t column.Type, nulls []string) (jsonPutter, error) {
 	case column.Struct:
 		return putStruct(t.Fields().Names(), within), nil
 	}
-	put, err := putterOf(t)
+	put, err := putterOf(t, from != nil)
 	return func(b *part.Builder, value []byte) error {
 		text := value
 		switch value[0] {
@@ -55,6 +59,9 @@ func jsonPutterOf(t column.Type, nulls []string) (jsonPutter, error) {
 			if t.ID != column.UTF8 {
 				return errNested
 			}
+		}
+		if err := from.takes(value, t); err != nil {
+			return err
 		}
 		return put(b, text)
 	}, err

@@ -18,11 +18,11 @@ import (
 
 // ndjsonFormat reads an object per line as columns: a member is a column.
 type ndjsonFormat struct {
-	o     *Options
-	infer *Inference
-	bad   *BadLines
-	loose map[string]bool // columns of text that take other values than strings, as they are written
-	met   map[string]bool // columns that some row has
+	o      *Options
+	infer  *Inference
+	bad    *BadLines
+	looked bool            // the columns are those of the first rows
+	met    map[string]bool // columns that some row has
 }
 
 // look infers columns and types from the first file's first rows.
@@ -88,10 +88,7 @@ func (f *ndjsonFormat) look(ctx context.Context, in Input, first column.Schema) 
 	}
 	s := known(names, seen, f.o.ColumnTypes)
 	f.infer.note(rows, s, seen, f.o.ColumnTypes)
-	f.loose = map[string]bool{}
-	for i, c := range s {
-		f.loose[c.Name] = f.o.ColumnTypes.Index(c.Name) >= 0 || seen[i].mixed || seen[i].is == guessStruct // objects without members
-	}
+	f.looked = true
 	return s, nil
 }
 
@@ -229,7 +226,7 @@ func (f *ndjsonFormat) open(ctx context.Context, in Input, phase Phase, s column
 		return nil, err
 	}
 	r.json = true
-	if r.within, err = withinOf(s, f.o.Nulls); err != nil {
+	if r.within, err = withinOf(s, f.o.Nulls, r.from); err != nil {
 		t.Close()
 		return nil, err
 	}
@@ -237,11 +234,11 @@ func (f *ndjsonFormat) open(ctx context.Context, in Input, phase Phase, s column
 }
 
 // withinOf makes what adds values to columns that are lists or structs.
-func withinOf(s column.Schema, nulls []string) (out []jsonPutter, err error) {
+func withinOf(s column.Schema, nulls []string, from []*evidence) (out []jsonPutter, err error) {
 	out = make([]jsonPutter, len(s))
 	for c := range s {
 		if s[c].Type.Nested() && err == nil {
-			out[c], err = jsonPutterOf(s[c].Type, nulls)
+			out[c], err = jsonPutterOf(s[c].Type, nulls, from[c])
 		}
 	}
 	return out, err
@@ -288,7 +285,7 @@ func (r *ndjsonColumns) member(name, value []byte) error {
 		var ok bool
 		if c, ok = r.index[string(name)]; !ok && r.f.o.fields != nil {
 			return nil
-		} else if !ok && r.f.loose == nil {
+		} else if !ok && !r.f.looked {
 			return r.objects.lines.errorf("", "it has a member %s, and the dataset has no such column; %s", clipped(name), schema.Suggest(string(name), r.schema.Names()))
 		} else if !ok {
 			return r.objects.lines.errorf("", "it has a member %s, which the first %d rows have not: give its type (--types '%s')", clipped(name), max(r.infer.Rows, 1),
@@ -302,11 +299,11 @@ func (r *ndjsonColumns) member(name, value []byte) error {
 	r.seen[c] = r.row
 	if put := r.within[c]; put != nil {
 		if err := put(r.cols[c], value); err != nil {
-			return r.objects.lines.errorf(r.schema[c].Name, "%w", r.infer.late(r.schema[c], value, err))
+			return r.objects.lines.errorf(r.schema[c].Name, "%w", r.refused(c, value, err))
 		}
 		return nil
 	}
-	text, isText := value, r.schema[c].Type.ID == column.UTF8
+	text, t := value, r.schema[c].Type
 	switch value[0] {
 	case 'n':
 		return r.without(c)
@@ -318,18 +315,17 @@ func (r *ndjsonColumns) member(name, value []byte) error {
 		if missingText(text, !r.zero, r.f.o.Nulls) {
 			return r.without(c)
 		}
-	default:
-		var err error
-		if nested := value[0] == '{' || value[0] == '['; nested && !isText {
-			err = r.infer.late(r.schema[c], value, errNested)
-		} else if isText && r.f.loose != nil && !r.f.loose[r.schema[c].Name] {
-			err = r.infer.late(r.schema[c], value, fmt.Errorf("%s is not a string", clipped(value)))
-		}
-		if err != nil {
-			return r.objects.lines.errorf(r.schema[c].Name, "%w", err)
+	case '{', '[':
+		if t.ID != column.UTF8 {
+			return r.objects.lines.errorf(r.schema[c].Name, "%w", r.refused(c, value, errNested))
 		}
 	}
-	if err := r.value(c, text); err != nil {
+	if from := r.from[c]; from != nil && from.is != guessNothing {
+		if err := from.takes(value, t); err != nil {
+			return r.objects.lines.errorf(r.schema[c].Name, "%w", r.refused(c, value, err))
+		}
+	}
+	if err := r.value(c, text, value); err != nil {
 		return r.objects.lines.errorf(r.schema[c].Name, "%w", err)
 	}
 	return nil

@@ -307,7 +307,7 @@ func (o *Options) checkColumns() error {
 		}
 	}
 	for _, c := range o.ColumnTypes {
-		if _, err := putterOf(c.Type); err != nil && (o.Format != NDJSON || !c.Type.Nested()) {
+		if _, err := putterOf(c.Type, false); err != nil && (o.Format != NDJSON || !c.Type.Nested()) {
 			return err
 		}
 	}

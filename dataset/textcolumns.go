@@ -98,10 +98,11 @@ func (s *sampling) goesOn(consumed int64, seen []evidence, given func(c int) boo
 // textRows gathers rows of text into chunks.
 type textRows struct {
 	schema column.Schema
-	open   []bool // columns that are text because no value was seen; nil: none is
-	json   bool   // text is a string, so what looks like a number is none
-	whole  bool   // no value is missing
-	zero   bool   // whole: a missing one is zero
+	from   []*evidence // by column, what its type was inferred from; nil: it was given
+	open   []bool      // columns that are text because no value was seen; nil: none is
+	json   bool
+	whole  bool // no value is missing
+	zero   bool // whole: a missing one is zero
 	put    []textPutter
 	infer  *Inference
 	bad    *BadLines
@@ -117,7 +118,9 @@ func newTextRows(s column.Schema, o *Options, in Input, infer *Inference, bad *B
 	r := &textRows{schema: s, infer: infer, bad: bad, added: len(o.Like) > 0, most: o.SkipBad, room: part.ChunkRows, whole: !o.Columnar(), zero: o.EmptyIsZero}
 	width := 0
 	for i, c := range s {
-		put, err := putterOf(c.Type)
+		seen := infer.of(c)
+		r.from = append(r.from, seen)
+		put, err := putterOf(c.Type, seen != nil)
 		if r.whole {
 			put = putFixed(o.Schema.Fields[i].Type, put)
 		}
@@ -125,7 +128,7 @@ func newTextRows(s column.Schema, o *Options, in Input, infer *Inference, bad *B
 			return nil, err
 		}
 		r.put = append(r.put, put)
-		if infer.open(c) {
+		if seen != nil && seen.is == guessNothing { // which makes it text
 			if r.open == nil {
 				r.open = make([]bool, len(s))
 			}
@@ -153,10 +156,10 @@ func (r *textRows) begin() {
 	}
 }
 
-// value adds a value to the row that is being read.
-func (r *textRows) value(c int, text []byte) error {
+// value adds a value to the row that is being read: text, for which the file has what is written.
+func (r *textRows) value(c int, text, written []byte) error {
 	if r.open != nil && r.open[c] {
-		if err := r.decide(c, text); err != nil {
+		if err := r.decide(c, written); err != nil {
 			return err
 		}
 	}
@@ -164,12 +167,17 @@ func (r *textRows) value(c int, text []byte) error {
 		if r.schema[c].Type.ID == column.UTF8 { // no other type takes what is no text
 			return err
 		}
-		if r.added {
-			return fmt.Errorf("%w, as which the dataset has the column: if it means a missing value say so (--null), or leave such lines out (--skip-bad)", err)
-		}
-		return r.infer.late(r.schema[c], text, err)
+		return r.refused(c, written, err)
 	}
 	return nil
+}
+
+// refused says what mends it that a column does not hold a value.
+func (r *textRows) refused(c int, written []byte, err error) error {
+	if r.added {
+		return fmt.Errorf("%w, as which the dataset has the column: if it means a missing value say so (--null), or leave such lines out (--skip-bad)", err)
+	}
+	return r.infer.late(r.schema[c], written, r.json, err)
 }
 
 var errMissing = errors.New("it is missing; such fields can be loaded as zero (--empty-is-zero)")
@@ -185,14 +193,12 @@ func (r *textRows) missing(c int) error {
 
 // decide looks at the first value of a column of which none was seen: text it is, or its type must be given. Rows without it may be
 // at nodes already.
-func (r *textRows) decide(c int, text []byte) error {
-	var e evidence
-	if e.see(text); e.is == guessText || r.json && e.is < guessDate {
-		r.infer.seen[r.schema[c].Name] = evidence{is: guessText}
-		r.open[c] = false
-		return nil
+func (r *textRows) decide(c int, written []byte) error {
+	if err := r.from[c].decide(written, r.json); err != nil {
+		return r.infer.late(r.schema[c], written, r.json, err)
 	}
-	return r.infer.late(r.schema[c], text, fmt.Errorf("%s is its first value", clipped(text)))
+	r.open[c] = false
+	return nil
 }
 
 // lineOf tells a bad line from an error that ends the load. (In a function of its own, or each row would take memory for bad.)
@@ -262,12 +268,12 @@ func known(names []string, seen []evidence, given column.Schema) column.Schema {
 
 // note keeps what types were inferred from.
 func (n *Inference) note(rows int64, s column.Schema, seen []evidence, given column.Schema) {
-	n.Rows, n.seen = rows, map[string]evidence{}
+	n.Rows, n.seen = rows, map[string]*evidence{}
 	var open column.Schema
 	for i, c := range s {
 		if given.Index(c.Name) < 0 {
 			open = append(open, c)
-			n.seen[c.Name] = seen[i]
+			n.seen[c.Name] = &seen[i]
 		}
 	}
 	n.Types = open.List()

@@ -98,7 +98,7 @@ func TestGivenTypes(t *testing.T) {
 // Text becomes the number of 32 bits that lies nearest to it, not nearest to a number of 64 bits between.
 func TestF32(t *testing.T) {
 	const rows = 20_000
-	put, b := putFloat(column.Type{ID: column.F32}), part.NewBuilder(column.Type{ID: column.F32}, rows)
+	put, b := putFloat(column.Type{ID: column.F32}, false), part.NewBuilder(column.Type{ID: column.F32}, rows)
 	r := rand.New(rand.NewPCG(15, 32))
 	var texts []string
 	for i := range rows {

@@ -19,19 +19,19 @@ import (
 // textPutter adds a value, as text files have it, to a column. It does not keep the text.
 type textPutter func(b *part.Builder, text []byte) error
 
-// putterOf makes a type's textPutter.
-func putterOf(t column.Type) (textPutter, error) {
+// putterOf makes a type's textPutter. A type that was inferred takes only text of which inference makes it.
+func putterOf(t column.Type, inferred bool) (textPutter, error) {
 	switch t.ID {
 	case column.I8, column.I16, column.I32, column.I64:
-		return putSigned(t), nil
+		return putSigned(t, inferred), nil
 	case column.U8, column.U16, column.U32, column.U64:
-		return putUnsigned(t), nil
+		return putUnsigned(t, inferred), nil
 	case column.F32, column.F64:
-		return putFloat(t), nil
+		return putFloat(t, inferred), nil
 	case column.Bool:
-		return putBool, nil
+		return putBool(inferred), nil
 	case column.Date32, column.Timestamp:
-		return putMoment(t)
+		return putMoment(t, inferred)
 	case column.Time32, column.Time64:
 		return putClock(t), nil
 	case column.Duration:
@@ -113,7 +113,7 @@ func notA(text []byte, t column.Type) error {
 	return fmt.Errorf("%s is no %v", clipped(text), t)
 }
 
-func putSigned(t column.Type) textPutter {
+func putSigned(t column.Type, inferred bool) textPutter {
 	most := uint64(1)<<(8*t.Size()-1) - 1
 	return func(b *part.Builder, text []byte) error {
 		v, negative, ok, fits := readInteger(text)
@@ -122,6 +122,8 @@ func putSigned(t column.Type) textPutter {
 			return notA(text, t)
 		case !fits || !negative && v > most || negative && v > most+1:
 			return fmt.Errorf("%s does not fit %v, which holds %d to %d", clipped(text), t, -int64(most)-1, most)
+		case inferred && (text[0] == '+' || leadingZero(text)):
+			return givenOnly(text, t)
 		case negative:
 			v = -v
 		}
@@ -130,7 +132,7 @@ func putSigned(t column.Type) textPutter {
 	}
 }
 
-func putUnsigned(t column.Type) textPutter {
+func putUnsigned(t column.Type, inferred bool) textPutter {
 	most := uint64(math.MaxUint64) >> (64 - 8*t.Size())
 	return func(b *part.Builder, text []byte) error {
 		v, negative, ok, fits := readInteger(text)
@@ -139,6 +141,8 @@ func putUnsigned(t column.Type) textPutter {
 			return notA(text, t)
 		case !fits || v > most || negative && v > 0:
 			return fmt.Errorf("%s does not fit %v, which holds 0 to %d", clipped(text), t, most)
+		case inferred && (text[0] == '+' || leadingZero(text)):
+			return givenOnly(text, t)
 		}
 		b.Bits(v)
 		return nil
@@ -182,9 +186,9 @@ func readFloat(text []byte) (v float64, ok bool) {
 // betweenF32 reports that a number of readFloat lies exactly in the middle between two of f32. The text it was rounded from may lie nearer to one of them.
 func betweenF32(v float64) bool { return math.Float64bits(v)&(1<<29-1) == 1<<28 }
 
-func putFloat(t column.Type) textPutter {
+func putFloat(t column.Type, inferred bool) textPutter {
 	return func(b *part.Builder, text []byte) error {
-		if v, ok := readFloat(text); ok && (t.ID == column.F64 || !betweenF32(v)) {
+		if v, ok := readFloat(text); ok && (t.ID == column.F64 || !betweenF32(v)) && !(inferred && leadingZero(text)) {
 			b.Float(v)
 			return nil
 		}
@@ -194,6 +198,11 @@ func putFloat(t column.Type) textPutter {
 		}
 		if err != nil {
 			return fmt.Errorf("%s does not fit %v", clipped(text), t)
+		}
+		if inferred {
+			if g := classify(text, &evidence{}); g != guessFloat && g != guessInt {
+				return givenOnly(text, t)
+			}
 		}
 		b.Float(v)
 		return nil
@@ -220,49 +229,63 @@ func readBool(text []byte) (v, ok bool) {
 	return false, false
 }
 
-func putBool(b *part.Builder, text []byte) error {
-	v, ok := readBool(text)
-	if !ok && len(text) == 1 && (text[0] == '0' || text[0] == '1') {
-		v, ok = text[0] == '1', true
+func putBool(inferred bool) textPutter {
+	return func(b *part.Builder, text []byte) error {
+		v, ok := readBool(text)
+		if !ok && len(text) == 1 && (text[0] == '0' || text[0] == '1') {
+			if inferred {
+				return givenOnly(text, column.Type{ID: column.Bool})
+			}
+			v, ok = text[0] == '1', true
+		}
+		if !ok {
+			return fmt.Errorf("%s is no bool: true, false, 1 or 0", clipped(text))
+		}
+		b.Bool(v)
+		return nil
 	}
-	if !ok {
-		return fmt.Errorf("%s is no bool: true, false, 1 or 0", clipped(text))
-	}
-	b.Bool(v)
-	return nil
 }
 
-func putMoment(t column.Type) (textPutter, error) {
+func putMoment(t column.Type, inferred bool) (textPutter, error) {
 	zone, err := t.Location()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %v: this machine does not know the zone: %w", ErrOptions, t, err)
 	}
+	timed, zoned := t.ID == column.Timestamp, t.Zone != ""
 	return func(b *part.Builder, text []byte) error {
 		m, ok := column.ReadMoment(text)
 		if !ok {
-			v, negative, number, fits := readInteger(text)
-			if t.ID == column.Date32 {
-				return fmt.Errorf("%s is no %v, as in 2026-03-01", clipped(text), t)
-			}
-			if !number {
-				return fmt.Errorf("%s is no %v, as in 2026-03-01T12:00:00Z", clipped(text), t)
-			}
-			if !fits || v > math.MaxInt64 { // a count of the unit
-				return fmt.Errorf("%s does not fit %v", clipped(text), t)
-			}
-			if negative {
-				v = -v
-			}
-			b.Bits(v)
-			return nil
+			return putCount(b, text, t, inferred)
 		}
 		v, err := m.Count(t, zone)
 		if err != nil {
 			return fmt.Errorf("%s: %w", clipped(text), err)
 		}
+		if inferred && (m.Zoned != zoned || m.Timed && !timed) {
+			return givenOnly(text, t)
+		}
 		b.Bits(uint64(v))
 		return nil
 	}, nil
+}
+
+// putCount adds a moment that is given as a count of its unit.
+func putCount(b *part.Builder, text []byte, t column.Type, inferred bool) error {
+	v, negative, number, fits := readInteger(text)
+	switch {
+	case t.ID == column.Date32:
+		return fmt.Errorf("%s is no %v, as in 2026-03-01", clipped(text), t)
+	case !number:
+		return fmt.Errorf("%s is no %v, as in 2026-03-01T12:00:00Z", clipped(text), t)
+	case !fits || v > math.MaxInt64:
+		return fmt.Errorf("%s does not fit %v", clipped(text), t)
+	case inferred:
+		return givenOnly(text, t)
+	case negative:
+		v = -v
+	}
+	b.Bits(v)
+	return nil
 }
 
 func putClock(t column.Type) textPutter {
