@@ -25,6 +25,7 @@ const maxFields = 64 << 10
 type csvReader struct {
 	lines  *lineReader
 	comma  byte
+	lone   bool // records have one field: an empty line is one that is missing
 	split  splitter
 	fields [][]byte
 	first  int64  // number of the record's first line
@@ -36,7 +37,7 @@ type csvReader struct {
 }
 
 // record returns the next record's fields, valid until the next call. Empty
-// lines are passed over.
+// lines are passed over, unless records have one field.
 func (c *csvReader) record() ([][]byte, error) {
 	if c.plain() {
 		c.fields = c.fields[:0]
@@ -50,7 +51,7 @@ func (c *csvReader) record() ([][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(line) == 0 {
+		if len(line) == 0 && !c.lone {
 			continue
 		}
 		c.first = c.lines.line

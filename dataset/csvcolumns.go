@@ -39,6 +39,7 @@ func (f *csvFormat) start(ctx context.Context, in Input, phase Phase) (*csvFile,
 	c := &csvFile{textInput: t, csvReader: newCSVReader(t.lines, f.o.Comma), given: f.o.fields != nil, head: f.o.Header || f.o.fields == nil && !f.o.NoHeader}
 	if !c.head && c.given { // even of an empty file
 		c.names = f.o.fields.Names()
+		c.lone = len(c.names) == 1 && f.o.Columnar()
 		return c, nil
 	}
 	record, err := c.record()
@@ -51,6 +52,7 @@ func (f *csvFormat) start(ctx context.Context, in Input, phase Phase) (*csvFile,
 		t.Close()
 		return nil, err
 	}
+	c.lone = len(c.names) == 1 && f.o.Columnar()
 	return c, nil
 }
 

@@ -79,7 +79,7 @@ func (c *csvReader) plain() bool {
 		}
 		l.line++
 		l.at = at + 1
-		if line := withoutEnd(buf[start:l.at]); len(line) > 0 || len(spans) > 0 {
+		if line := withoutEnd(buf[start:l.at]); len(line) > 0 || len(spans) > 0 || c.lone {
 			s.spans = append(spans, span{int32(start), int32(start + len(line))})
 			c.first, c.quoted = l.line, c.quoted[:0]
 			s.from, s.block, s.ends = l.at, block, ends

@@ -90,3 +90,27 @@ func TestManyFields(t *testing.T) {
 		}
 	}
 }
+
+// Where there is one column an empty line is a missing value, as it is written; empty text stands in quotes.
+func TestOneColumn(t *testing.T) {
+	filler := strings.Repeat("x\n\n", 100) // more than a block
+	for _, c := range []struct {
+		o          Options
+		data, want string
+	}{
+		{Options{Format: CSV}, "a\n1\n\n3\n\n", ""},
+		{Options{Format: CSV}, "a\n\n\n\"\"\nx\n\"y\nz\"\n\n", ""},
+		{Options{Format: CSV}, "a\n" + filler, ""},
+		{Options{Format: CSV}, "a\r\n1\r\n\r\n2", "a\n1\n\n2\n"},
+		{Options{Format: CSV, NoHeader: true}, "1\n\n2\n", "c1\n1\n\n2\n"},
+		{Options{Format: CSV, Schema: mustSchema(t, "s:str")}, "x\n\n\"\"\n", "s\nx\n\n\"\"\n"},
+		{Options{Format: CSV}, "a,b\n1,2\n\n3,4\n\n", "a,b\n1,2\n3,4\n"},
+	} {
+		if c.want == "" {
+			c.want = c.data
+		}
+		if _, got, err := columnsText(t, 2, c.o, text("x", c.data)); err != nil || got != c.want {
+			t.Errorf("%q: %q, %v, want %q", c.data, got, err, c.want)
+		}
+	}
+}
