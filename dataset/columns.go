@@ -90,13 +90,14 @@ type files struct {
 	against string // whose columns they are
 	total   int64  // bytes of all
 	passed  int64  // of those that are read
-	sampled int64  // rows of the first file
+	first   int    // the file that says what the columns are
+	sampled int64  // rows of it
 	next    int
 	now     columnar
 	stats   []FileStats
 }
 
-// scanColumns looks at the files, of which the first says what the columns are.
+// scanColumns looks at the files, of which the first says what the columns are; where types are inferred, the first with rows.
 func scanColumns(ctx context.Context, ins []Input, o *Options) (*Plan, error) {
 	infer := &Inference{}
 	bad := &BadLines{}
@@ -112,13 +113,17 @@ func scanColumns(ctx context.Context, ins []Input, o *Options) (*Plan, error) {
 		f.format = &csvFormat{o: o, infer: infer, bad: bad}
 	}
 	f.schema, f.against = slices.Clone(o.Like), "the dataset"
-	for _, in := range ins {
-		s, err := f.format.look(ctx, in, f.schema)
+	for i, in := range ins {
+		known := f.schema
+		if infer.rowless() {
+			known = nil
+		}
+		s, err := f.format.look(ctx, in, known)
 		if err != nil {
 			return nil, failed(in, err)
 		}
-		if f.schema == nil {
-			f.schema, f.against = s, in.Name()
+		if known == nil {
+			f.schema, f.against, f.first = s, in.Name(), i
 		} else if err := f.agree(in, s); err != nil {
 			return nil, err
 		}
@@ -211,9 +216,11 @@ func (f *files) Next(ctx context.Context) ([]arrow.Array, error) {
 				return nil, failed(in, err)
 			}
 			f.now = now
+			f.stats = append(f.stats, FileStats{Name: in.Name(), Bytes: in.Size()})
+			if f.next == f.first {
+				f.stats[f.next].Sampled = f.sampled
+			}
 			f.next++
-			f.stats = append(f.stats, FileStats{Name: in.Name(), Bytes: in.Size(), Sampled: f.sampled})
-			f.sampled = 0 // of the others nothing
 		}
 		columns, err := f.now.Next(ctx)
 		if err == nil {

@@ -183,3 +183,6 @@ type Inference struct {
 
 	seen map[string]*evidence // by column
 }
+
+// rowless reports that types were to be inferred and no row was there.
+func (n *Inference) rowless() bool { return n.seen != nil && n.Rows == 0 }

@@ -105,3 +105,19 @@ func TestLateLikeEarly(t *testing.T) {
 		}
 	}
 }
+
+// A file without rows says nothing about types: the next one does, if it has the same columns.
+func TestRowlessFirst(t *testing.T) {
+	p, got, err := columnsText(t, 1, Options{Format: CSV}, text("x", "a,b\n"), text("y", "b,a\n"), text("z", "b,a\n2.5,1\n"), text("w", "a,b\n3,4\n"))
+	if err != nil || p.Inferred.Types != "b:f64,a:i64" || p.Inferred.Rows != 1 || got != "b,a\n2.5,1\n4,3\n" {
+		t.Errorf("%+v, %q, %v", p, got, err)
+	} else if len(p.Files) != 4 || p.Files[0].Sampled != 0 || p.Files[2].Sampled != 1 || p.Files[3].Rows != 1 {
+		t.Errorf("%+v", p.Files)
+	}
+	if _, _, err := columnsText(t, 1, Options{Format: CSV}, text("x", "a,b\n"), text("y", "a,c\n1,2\n")); err == nil || !strings.Contains(err.Error(), `x has a column "b"`) {
+		t.Error(err)
+	}
+	if p, got, err := columnsText(t, 1, Options{Format: CSV}, text("x", "a,b\n"), text("y", "a,b\n")); err != nil || got != "a,b\n" || p.Columns.List() != "a:utf8,b:utf8" {
+		t.Errorf("%+v, %q, %v", p, got, err)
+	}
+}
