@@ -369,7 +369,8 @@ func (in *instance) reason(f worker.Fault) string {
 	switch a := f.Addr; {
 	case a == f.PC:
 		return fmt.Sprintf("it went on at address %#x, where no code is", a)
-	case a >= worker.StackAt-below && a < worker.StackAt:
+	case a >= worker.StackAt-below && a < worker.StackAt, // or beyond, by a frame that probes no pages
+		f.SP >= worker.InitialAt && f.SP < worker.StackAt && a+below >= f.SP && a < worker.StackAt:
 		return fmt.Sprintf("the stack of %d KiB is used up", worker.StackBytes>>10)
 	case a >= worker.ScratchAt && a < worker.ScratchAt+worker.MaxScratch:
 		return fmt.Sprintf("it touched byte %d of scratch, of which it has asked for %d", a-worker.ScratchAt, in.scratch)
