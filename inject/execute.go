@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"github.com/wherry-fabric/wherry/cluster"
@@ -35,11 +36,12 @@ type bound struct {
 	windows   []windowAccess
 	peers     []travel.Peer // by element index, as last resolved; 0: not yet
 	remotes   map[remoteWindow]*fabric.Remote
-	spare     abi.Instance // kept at hand, under Runtime.mu
-	listed    bool         // in Runtime.spares, also under it
-	runs      int          // running now, under Runtime.mu
-	scratch   uint64       // that a run asked for last, also under it
-	stale     bool         // to be closed when the last run ends
+	alone     atomic.Uint64 // Runtime.came + 1 when no other element was near; 0: not known
+	spare     abi.Instance  // kept at hand, under Runtime.mu
+	listed    bool          // in Runtime.spares, also under it
+	runs      int           // running now, under Runtime.mu
+	scratch   uint64        // that a run asked for last, also under it
+	stale     bool          // to be closed when the last run ends
 }
 
 type remoteWindow struct{ element, window uint32 }

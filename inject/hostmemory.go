@@ -89,7 +89,8 @@ func (h *host) Get(element, window uint32, offset uint64, dst []byte) abi.Status
 	return abi.OK
 }
 
-// GetNear is Get of memory that is mapped here.
+// GetNear is Get of memory that is mapped here. Where an element is lost it says ErrFar too, as a worker does which asks nobody: whoever goes there
+// then hears that it is lost.
 func (h *host) GetNear(element, window uint32, offset uint64, dst []byte) abi.Status {
 	if h.far(element) {
 		return abi.ErrFar
@@ -107,7 +108,7 @@ func (h *host) GetNear(element, window uint32, offset uint64, dst []byte) abi.St
 	return h.status("get_near", remote.Get(context.Background(), dst, offset)) // a copy, which waits for nobody
 }
 
-// far reports whether an element's memory cannot be mapped here, as its endpoint hands none over. It says no of this element, and of those that get has an
+// far reports whether an element's memory cannot be mapped here, as there is no endpoint to it or that hands none over. It says no of this element, and of those that get has an
 // error for.
 func (h *host) far(element uint32) bool {
 	b := h.bound
@@ -115,7 +116,7 @@ func (h *host) far(element uint32) bool {
 		return false
 	}
 	ep := h.endpointTo(element)
-	return ep != nil && !ep.Shared()
+	return ep == nil || !ep.Shared()
 }
 
 // endpointTo is the endpoint to an element of the table; nil: there is none.
@@ -133,11 +134,17 @@ func (h *host) Near() bool {
 	if h.bound.table == nil || h.bound.code.img.Call().Start == image.StartChunk { // whose elements differ from call to call
 		return true
 	}
+	// Asked before every run until it says yes, so that is found out again only after an endpoint came.
+	came := h.rt.came.Load()
+	if h.bound.alone.Load() == came+1 {
+		return false
+	}
 	for i := range h.bound.table.Shards {
 		if ep := h.endpointTo(uint32(i)); i != h.bound.self && ep != nil && ep.Shared() {
 			return true
 		}
 	}
+	h.bound.alone.Store(came + 1)
 	return false
 }
 

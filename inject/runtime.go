@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
@@ -111,6 +112,7 @@ type Runtime struct {
 	peers   []*fabric.Endpoint                 // by travel.Peer; nil: free
 	about   []about                            // the same
 	numbers map[fabric.Incarnation]travel.Peer // of the endpoint that is used where any will do
+	came    atomic.Uint64                      // how often an endpoint came or became another element's
 	futures futures
 	arrived []arrival
 	hosts   []*host                // free
@@ -334,6 +336,7 @@ func (rt *Runtime) settle(inc fabric.Incarnation) {
 		delete(rt.numbers, inc)
 	case next != was:
 		rt.numbers[inc] = next
+		rt.came.Add(1)
 	}
 }
 

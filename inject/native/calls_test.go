@@ -550,6 +550,21 @@ func TestNear(t *testing.T) {
 	}
 }
 
+// TestNearLater: a worker hears of an element that has become near before its next run.
+func TestNearLater(t *testing.T) {
+	in := acquire(t, bind(t, load(t, newEngine(t, Config{}), abi.Limits{}), "alice"))
+	defer in.Release()
+	for i, want := range []abi.Status{abi.ErrFar, abi.OK} {
+		h := &fakeHost{near: i == 1}
+		if _, err := in.Run(order{op: 62, n: 1, a: 8}.payload(), nil, h); err != nil {
+			t.Fatal(err)
+		}
+		if got := abi.Status(numbers(h.reply)[0]); got != want {
+			t.Errorf("run %d: %v, want %v", i, got, want)
+		}
+	}
+}
+
 // TestRanges: a worker is told once which rows are where, and asks only for what is none of them, or if nothing is to be told.
 func TestRanges(t *testing.T) {
 	p := load(t, newEngine(t, Config{}), abi.Limits{})

@@ -23,6 +23,7 @@ type instance struct {
 	narrowed abi.Limits
 	running  bool
 	told     bool   // its worker knows which rows are where, if that can be known
+	near     bool   // … and that elements may be near
 	broken   bool   // its worker is gone, or must go
 	scratch  uint64 // bytes granted, of the current acquisition
 
@@ -95,9 +96,7 @@ func (in *instance) Run(payload []byte, limits *abi.Limits, host abi.Host) (abi.
 			return 0, in.fail(&WorkerError{fmt.Errorf("zero %d bytes of statics: %w", p.zeroBytes, err)})
 		}
 	}
-	if !in.told {
-		in.tellRanges(host)
-	}
+	in.tell(host)
 	copy(p.payload, payload)
 	p.page.Begin(uint32(len(payload)), host.Self(), host.Elements())
 	in.host, in.running = host, true
@@ -118,16 +117,23 @@ func (in *instance) Run(payload []byte, limits *abi.Limits, host abi.Host) (abi.
 	return st, nil
 }
 
-// tellRanges tells a new worker which rows are where, so that it need not ask.
-func (in *instance) tellRanges(host abi.Host) {
-	in.told = true
+// tell tells a worker, before a run, what it then need not ask: once which rows are where, and that elements are near when the first has become so.
+func (in *instance) tell(host abi.Host) {
+	if in.told && in.near {
+		return
+	}
 	teller, ok := host.(abi.RangeTeller)
 	if !ok {
 		return
 	}
-	if teller.Near() {
+	if !in.near && teller.Near() {
 		worker.WriteNear(in.process.context)
+		in.near = true
 	}
+	if in.told {
+		return
+	}
+	in.told = true
 	elements := host.Elements()
 	if elements > worker.MaxRanges {
 		return
@@ -363,7 +369,8 @@ func (in *instance) reason(f worker.Fault) string {
 	switch a := f.Addr; {
 	case a == f.PC:
 		return fmt.Sprintf("it went on at address %#x, where no code is", a)
-	case a >= worker.StackAt-below && a < worker.StackAt:
+	case a >= worker.StackAt-below && a < worker.StackAt, // or beyond, by a frame that probes no pages
+		f.SP >= worker.InitialAt && f.SP < worker.StackAt && a+below >= f.SP && a < worker.StackAt:
 		return fmt.Sprintf("the stack of %d KiB is used up", worker.StackBytes>>10)
 	case a >= worker.ScratchAt && a < worker.ScratchAt+worker.MaxScratch:
 		return fmt.Sprintf("it touched byte %d of scratch, of which it has asked for %d", a-worker.ScratchAt, in.scratch)

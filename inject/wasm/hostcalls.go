@@ -19,6 +19,9 @@ var errOutOfBounds = errors.New("out of bounds memory access")
 // readable is the n bytes at ptr, or nil and false if they leave the memory.
 func (in *Instance) readable(ptr, n uint64) ([]byte, bool) {
 	ptr, n = ptr&math.MaxUint32, n&math.MaxUint32
+	if n == 0 { // wherever that lies, as in native code
+		return in.mem[:0:0], true
+	}
 	if ptr+n > uint64(len(in.mem)) {
 		return nil, false
 	}
@@ -33,7 +36,7 @@ func (in *Instance) writable(ptr, n uint64) ([]byte, abi.Status) {
 	}
 	end := ptr&math.MaxUint32 + uint64(len(b))
 	switch {
-	case end <= in.written() || len(b) == 0:
+	case len(b) == 0 || end <= in.written():
 		return b, abi.OK
 	case end > in.binding.layout.store:
 		return nil, abi.ErrRights

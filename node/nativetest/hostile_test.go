@@ -50,6 +50,8 @@ enum { OPENAT = 56, SOCKET = 198 };
 	// deep calls itself without end.
 	deep = "#include \"wherry.h\"\n__attribute__((noinline)) static int down(volatile int *p) { volatile int frame[64]; frame[*p & 63] = 1; return down(frame) + frame[1]; }\n" +
 		"WHERRY_ENTRY(payload, size) { int v = 0; return down(&v); }\n"
+	// broad has a frame of 4 MiB, and begins at its far end.
+	broad = entry + "{ volatile uint8_t frame[4 << 20]; for (uint64_t i = 0; i < sizeof frame; i += 512) frame[i] = 1; return frame[size & 63]; }\n"
 	// far takes an address in a way that position-independent code does not.
 	far = "#include \"wherry.h\"\nstatic volatile int v[64];\nWHERRY_ENTRY(payload, size) { v[size & 63] = 1; return v[(size + 1) & 63]; }\n"
 	// stray writes to its window, which it has for reading.
@@ -167,6 +169,8 @@ func TestContained(t *testing.T) {
 		{"it opens a file", function{name: "openat", source: openat, object: true}, travel.ErrRemote, []string{"a function makes host calls only"}},
 		{"it opens a socket", function{name: "socket", source: socket, object: true}, travel.ErrRemote, []string{"a function makes host calls only"}},
 		{"it calls itself without end", function{name: "deep", source: deep}, travel.ErrRemote, []string{"the stack of 1024 KiB is used up"}},
+		{"its frame is larger than its stack", function{name: "broad", source: broad}, travel.ErrRemote, []string{"the stack of 1024 KiB is used up"}},
+		{"the same as an object, which probes no pages", function{name: "broad-object", source: broad, object: true}, travel.ErrRemote, []string{"the stack of 1024 KiB is used up"}},
 		{"it writes to a window that it may read", function{name: "stray", source: stray}, travel.ErrRemote, []string{"SIGSEGV"}},
 	} {
 		first := uint32(0)

@@ -39,6 +39,10 @@ const (
 	DefaultTimeout = 2 * time.Minute
 	// stackBytes is the stack of a wasm function.
 	stackBytes = 64 << 10
+	// nativeStackBytes is the stack of native code (inject/native/worker), and nativeFrameBytes what one frame may take of it: the host calls that an element
+	// has in C, and what called the function, lie there too.
+	nativeStackBytes = 1 << 20
+	nativeFrameBytes = nativeStackBytes - 16<<10
 	// maxMessageBytes bounds what is kept of the compiler's messages.
 	maxMessageBytes = 64 << 10
 )
@@ -80,7 +84,7 @@ func (e *CompileError) Error() string {
 		text += "\nthe source has no WHERRY_ENTRY(payload, size) { … }: that is where a function begins"
 	}
 	if strings.Contains(e.Message, "[-Werror,-Wframe-larger-than") {
-		text += fmt.Sprintf("\na wasm function's stack has %d KiB, and native code's 1 MiB: keep large arrays static or in scratch", stackBytes>>10)
+		text += fmt.Sprintf("\na wasm function's stack has %d KiB, and native code's %d MiB: keep large arrays static or in scratch", stackBytes>>10, nativeStackBytes>>20)
 	}
 	return text
 }

@@ -91,7 +91,7 @@ WHERRY_ENTRY(payload, size) { return stray((const char *)payload + size); }
 	}
 }
 
-// TestLargeFrame: a function whose frame is larger than wasm's stack is refused as wasm, and is native code all the same.
+// TestLargeFrame: a function whose frame is larger than wasm's stack is refused as wasm, and is native code all the same unless it is larger than that stack.
 func TestLargeFrame(t *testing.T) {
 	needTools(t)
 	large := func(bytes string) Source {
@@ -116,6 +116,20 @@ WHERRY_ENTRY(payload, size)
 	}
 	if _, err := Build(t.Context(), large("100000"), image.Manifest{Name: "f"}, Options{Forms: []image.Form{image.ELF}}); err != nil {
 		t.Errorf("as native code: %v", err)
+	}
+	for _, form := range []image.Form{image.ELF, image.LLVMBitcode} {
+		for _, target := range Processors() {
+			for _, o := range []Options{{}, {Optimize: "0"}, {Lines: true}} {
+				o.Forms, o.Targets = []image.Form{form}, []string{target}
+				if _, err := Build(t.Context(), large("1000000"), image.Manifest{Name: "f"}, o); err != nil {
+					t.Errorf("1,000,000 bytes as %v for %s: %v", form, target, err)
+				}
+				_, err := Build(t.Context(), large("1<<20"), image.Manifest{Name: "f"}, o)
+				if err == nil || !strings.Contains(err.Error(), target+"-unknown-linux-gnu: wherry_main has 1048") || !strings.Contains(err.Error(), "native code's stack has 1 MiB: keep large arrays static or in scratch") {
+					t.Errorf("1 MiB as %v for %s: %v", form, target, err)
+				}
+			}
+		}
 	}
 }
 

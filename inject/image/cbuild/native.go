@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
@@ -78,7 +79,7 @@ int memcmp(const void *, const void *, __SIZE_TYPE__);
 
 // compileNative makes bitcode for a target, and of that an object, which also shows what the function calls.
 func compileNative(ctx context.Context, dir string, tools Tools, src Source, opts Options, triple string) (bitcode, object []byte, calls []string, err error) {
-	const module, made, prelude = "function.bc", "function.o", "wherry-native.h"
+	const module, made, usage, prelude = "function.bc", "function.o", "function.su", "wherry-native.h"
 	if err := os.WriteFile(filepath.Join(dir, prelude), []byte(memoryFunctions), 0o600); err != nil {
 		return nil, nil, nil, fmt.Errorf("cbuild: %w", err)
 	}
@@ -94,7 +95,7 @@ func compileNative(ctx context.Context, dir string, tools Tools, src Source, opt
 	if bitcode, err = readMade(dir, module, "clang"); err != nil {
 		return nil, nil, nil, err
 	}
-	if err := run(ctx, dir, "clang", tools.Clang, append(nativeFlags(opts, triple), "-c", module, "-o", made), opts.Warnings); err != nil {
+	if err := run(ctx, dir, "clang", tools.Clang, append(nativeFlags(opts, triple), "-fstack-usage", "-c", module, "-o", made), opts.Warnings); err != nil {
 		return nil, nil, nil, err
 	}
 	if object, err = readMade(dir, made, "clang"); err != nil {
@@ -103,6 +104,13 @@ func compileNative(ctx context.Context, dir string, tools Tools, src Source, opt
 	calls, helpers, err := leavesOpen(object)
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("cbuild: for %s: %w", triple, err)
+	}
+	frames, err := readMade(dir, usage, "clang")
+	if err == nil {
+		err = fit(string(frames), triple)
+	}
+	if err != nil {
+		return nil, nil, nil, err
 	}
 	if helpers {
 		if object, err = linkRuntime(ctx, dir, tools, opts, triple, made); err != nil {
@@ -113,6 +121,26 @@ func compileNative(ctx context.Context, dir string, tools Tools, src Source, opt
 		return nil, nil, nil, err
 	}
 	return bitcode, object, calls, nil
+}
+
+// fit refuses a function whose own frame the stack cannot hold. It reads what clang says of each (-fstack-usage): "f.c:3:main	2048	static". A warning would be
+// asked for where bitcode is made (-Wframe-larger-than), and would stay in it.
+func fit(frames, triple string) error {
+	for line := range strings.Lines(frames) {
+		f := strings.Split(line, "\t")
+		if len(f) != 3 {
+			return fmt.Errorf("cbuild: clang says %q of a frame, not its size", line)
+		}
+		size, err := strconv.ParseUint(f[1], 10, 64)
+		if err != nil {
+			return fmt.Errorf("cbuild: clang says %q of a frame: %w", line, err)
+		}
+		if size > nativeFrameBytes {
+			return fmt.Errorf("cbuild: for %s: %s has %d bytes on the stack, a frame at most %d, as native code's stack has %d MiB: keep large arrays static or in scratch",
+				triple, f[0][strings.LastIndexByte(f[0], ':')+1:], size, nativeFrameBytes, nativeStackBytes>>20)
+		}
+	}
+	return nil
 }
 
 // loads says why an element would not load an object; what it becomes of the same source's bitcode is read by the same rules.

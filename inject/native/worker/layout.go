@@ -15,7 +15,7 @@ const (
 	ContextAt   = Base + 0x0080_0000
 	FunctionAt  = Base + 0x0100_0000 // code, read-only data, statics: up to elf.MaxImageBytes
 	InitialAt   = Base + 0x4800_0000 // what statics begin as, up to twice elf.MaxBytes and three segments
-	StackAt     = Base + 0x5000_0000
+	StackAt     = Base + 0x5000_0000 // runtime.c finds it by PayloadAt
 	PayloadAt   = Base + 0x6000_0000
 	ScratchAt   = Base + 0x8000_0000
 	WindowsAt   = Base + 0x1_0000_0000

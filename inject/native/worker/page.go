@@ -34,16 +34,16 @@ const MailBytes = 64
 const (
 	theirs, ours = 0, 1 // turn, as the worker sees it
 
-	turnAt, wantsAt, callAt, statusAt = 0, 4, 8, 12
-	argAt, resultAt                   = 16, 80
-	mailAt, mailElementAt, mailSizeAt = 96, 100, 104
-	mailDataAt                        = 112
-	signalAt, codeAt, addrAt, pcAt    = 176, 180, 184, 192
-	contextAt                         = 208
-	payloadSizeAt, elementsAt, selfAt = 216, 220, 224
-	parkedAt                          = 228
-	yieldAt, frameAt                  = 232, 240
-	pageStruct                        = 248
+	turnAt, wantsAt, callAt, statusAt    = 0, 4, 8, 12
+	argAt, resultAt                      = 16, 80
+	mailAt, mailElementAt, mailSizeAt    = 96, 100, 104
+	mailDataAt                           = 112
+	signalAt, codeAt, addrAt, pcAt, spAt = 176, 180, 184, 192, 200
+	contextAt                            = 208
+	payloadSizeAt, elementsAt, selfAt    = 216, 220, 224
+	parkedAt                             = 228
+	yieldAt, frameAt                     = 232, 240
+	pageStruct                           = 248
 )
 
 // Page is the node's side of what a worker and the node say to each other. What it reads may be
@@ -166,10 +166,10 @@ func (p Page) Mail(to *[MailBytes]byte) (kind, element uint32, data []byte) {
 // Fault is what a worker says about its end.
 type Fault struct {
 	Signal, Code uint32 // of SIGSYS: the system call; of WantsFailed: the step
-	Addr, PC     uint64
+	Addr, PC, SP uint64
 }
 
 // Fault reads it.
 func (p Page) Fault() Fault {
-	return Fault{Signal: p.u32(signalAt), Code: p.u32(codeAt), Addr: p.u64(addrAt), PC: p.u64(pcAt)}
+	return Fault{Signal: p.u32(signalAt), Code: p.u32(codeAt), Addr: p.u64(addrAt), PC: p.u64(pcAt), SP: p.u64(spAt)}
 }

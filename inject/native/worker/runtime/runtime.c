@@ -11,6 +11,7 @@ enum { OK = 0, ERR_ARGUMENT = -1, ERR_DONE = -8, ERR_NO_WINDOW = -11, ERR_FAR = 
 enum { THEIRS = 0, OURS = 1 };                      /* turn */
 enum { DONE = 1, CALLS = 2, FAULT = 3, READY = 4, FAILED = 5 }; /* wants */
 enum { NO_MAIL = 0, MAIL_REPLY = 1, MAIL_FORWARD = 2, MAIL_BYTES = 64 };
+enum { STACK_BEFORE_PAYLOAD = 0x10000000, STACK_BYTES = 1 << 20 }; /* as layout.go has it */
 
 struct window {
     u64 addr, size;
@@ -24,7 +25,7 @@ struct context {
     u64 zero_bytes;                  /* of statics that begin as zeros, after them; 0: the node sees to it */
     u64 payload;
     u32 windows;
-    u32 near; /* there may be other elements whose windows get_near reads: written before the first run */
+    u32 near; /* there may be other elements whose windows get_near reads: written before a run */
     struct window window[240];
     u64 ranges; /* elements whose rows are known, all or none: written before the first run */
     struct { u64 first, count; } range[4096];
@@ -184,10 +185,21 @@ i32 wherry_shard_rows_2(u32 dataset, i32 element, wherry_rows_range_t *range)
     return OK;
 }
 
+static i32 within(u64 at, u64 bytes, u64 from, u64 size) { return at >= from && at - from <= size && bytes <= size - (at - from); }
+
+/* Whether n bytes surely are the function's to write: on its stack, in its statics or its payload. What lies elsewhere the node judges. */
+static i32 writable(const void *data, u32 n)
+{
+    const struct context *c = page.context;
+    u64 at = (u64)data;
+    return within(at, n, c->payload - STACK_BEFORE_PAYLOAD, STACK_BYTES) || within(at, n, c->data, c->data_bytes + c->zero_bytes) ||
+           within(at, n, c->payload, page.payload_bytes);
+}
+
 /* Nobody is asked where the answer is known, that another element is far: on the way of every hop that would cost a hand-over. */
 i32 wherry_get_near(i32 element, u32 window, u64 offset, void *data, u32 size)
 {
-    if (!page.context->near && (u32)element < page.elements && (u32)element != page.self)
+    if (!page.context->near && (u32)element < page.elements && (u32)element != page.self && writable(data, size))
         return ERR_FAR;
     return call_get_near(element, window, offset, data, size);
 }
