@@ -211,14 +211,39 @@ func (m *Moment) Count(t Type, zone *time.Location) (int64, error) {
 	case m.Zoned:
 		seconds -= m.Offset
 	case zone != nil && zone != time.UTC:
-		at := time.Unix(seconds, 0).UTC()
-		seconds = time.Date(at.Year(), at.Month(), at.Day(), at.Hour(), at.Minute(), at.Second(), 0, zone).Unix()
+		var err error
+		if seconds, err = inZone(seconds, zone); err != nil {
+			return 0, err
+		}
 	}
 	unit := &counts[t.Unit]
 	if seconds > unit.most || seconds < -unit.most {
 		return 0, errFit
 	}
 	return seconds*unit.per + m.Nanos%1e9/unit.nanos, nil
+}
+
+// inZone is the moment, in seconds since 1970, at which clocks of a zone show what those of UTC show at wall.
+func inZone(wall int64, zone *time.Location) (int64, error) {
+	at := time.Unix(wall, 0).UTC()
+	t := time.Date(at.Year(), at.Month(), at.Day(), at.Hour(), at.Minute(), at.Second(), 0, zone)
+	seconds, offset := t.Unix(), offsetOf(t)
+	if seconds+offset != wall {
+		return 0, fmt.Errorf("clocks of %v were put forward past it, so it does not exist there: write it with an offset, as in +01:00", zone)
+	}
+	for _, days := range [...]int{-1, 1} {
+		other := offsetOf(t.Add(time.Duration(days) * 24 * time.Hour))
+		if other != offset && offsetOf(time.Unix(wall-other, 0).In(zone)) == other {
+			return 0, fmt.Errorf("clocks of %v were put back, so it exists twice there: write it with an offset, as in +01:00", zone)
+		}
+	}
+	return seconds, nil
+}
+
+// offsetOf is how many seconds clocks are ahead of UTC.
+func offsetOf(t time.Time) int64 {
+	_, offset := t.Zone()
+	return int64(offset)
 }
 
 // counts are, by Unit, how many a second has, how many nanoseconds one has, and the most seconds that fit into 64 bits.

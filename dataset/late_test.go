@@ -121,3 +121,36 @@ func TestRowlessFirst(t *testing.T) {
 		t.Errorf("%+v, %q, %v", p, got, err)
 	}
 }
+
+// Local times in a zone are taken where they exist once.
+func TestLocalTimes(t *testing.T) {
+	for _, c := range []struct{ zone, at, want string }{
+		{"Europe/Berlin", "2026-03-29 01:59:59", "2026-03-29T01:59:59+01:00"}, {"Europe/Berlin", "2026-03-29 02:00", "does not exist"}, {"Europe/Berlin", "2026-03-29 02:59:59", "does not exist"},
+		{"Europe/Berlin", "2026-03-29 03:00", "2026-03-29T03:00:00+02:00"}, {"Europe/Berlin", "2026-10-25 01:59:59", "2026-10-25T01:59:59+02:00"}, {"Europe/Berlin", "2026-10-25 02:00", "exists twice"},
+		{"Europe/Berlin", "2026-10-25 02:59:59", "exists twice"}, {"Europe/Berlin", "2026-10-25 03:00", "2026-10-25T03:00:00+01:00"}, {"Europe/Berlin", "2026-10-25T02:30:00+01:00", "2026-10-25T02:30:00+01:00"},
+		{"Europe/Berlin", "1800-01-01", "1800-01-01T00:00:00+00:53"}, {"America/Sao_Paulo", "2018-11-04", "does not exist"}, {"Pacific/Apia", "2011-12-30 12:00", "does not exist"}, {"Asia/Tokyo", "2026-03-29 02:30", "2026-03-29T02:30:00+09:00"},
+		{"America/New_York", "2199-11-03 01:30", "exists twice"}, {"UTC", "2026-03-29 02:30", "2026-03-29T02:30:00Z"},
+	} {
+		_, got, err := columnsText(t, 1, Options{Format: CSV, ColumnTypes: types(t, "a:timestamp[us, "+c.zone+"]")}, text("x", "a,b\n"+c.at+",1\n"))
+		if strings.HasPrefix(c.want, "2") || strings.HasPrefix(c.want, "1") {
+			if err != nil || !strings.HasPrefix(got, "a,b\n"+c.want) {
+				t.Errorf("%s in %s: %q, %v", c.at, c.zone, got, err)
+			}
+		} else if err == nil || !strings.Contains(err.Error(), "x: line 2: column a: ") || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.zone) {
+			t.Errorf("%s in %s: %q, %v, want %s", c.at, c.zone, got, err, c.want)
+		}
+	}
+}
+
+// Text that is written otherwise is named, with what converts it.
+func TestStrangeText(t *testing.T) {
+	for data, want := range map[string]string{
+		"\xff\xfea\x00\n\x00": "x: it is UTF-16: convert it (iconv", "\xfe\xff\x00a\x00\n": "x: it is UTF-16", "a,b\r1,2\r3,4\r": "x: its lines end with a carriage return alone",
+	} {
+		for _, format := range []Format{CSV, NDJSON} {
+			if _, _, err := columnsText(t, 1, Options{Format: format}, text("x", data)); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s of %q: %v, want %q", format, data, err, want)
+			}
+		}
+	}
+}

@@ -29,6 +29,10 @@ func putText(b *part.Builder, v parquet.Value) error {
 	return b.Bytes(text)
 }
 
+func putNone(*part.Builder, parquet.Value) error {
+	return errors.New("a value in a column that says it has none: it is damaged")
+}
+
 // physical are the types of columns that say no more than how they are stored.
 var physical = map[parquet.Kind]struct {
 	id  column.ID
@@ -88,6 +92,8 @@ func parquetType(leaf *parquet.Column, as arrow.Field) (column.Type, putter, err
 		return t, putDecimal(kind), t.Validate()
 	case *format.UUIDType:
 		return column.Extended(column.UUID), putBytes, nil
+	case *format.NullType: // text, as a column without values is elsewhere
+		return column.Type{ID: column.UTF8}, putNone, nil
 	case nil:
 	default:
 		return column.Type{}, nil, fmt.Errorf("its type %s cannot be loaded yet", parquetTypeName(leaf))

@@ -273,3 +273,40 @@ func TestParquetArrowTypes(t *testing.T) {
 		}
 	}
 }
+
+// Columns of type null, which pyarrow makes of values that are all missing, are text without values; date64 are dates.
+func TestAllMissing(t *testing.T) {
+	dir := t.TempDir()
+	python(t, `
+import sys, pyarrow as pa, pyarrow.parquet as pq, datetime
+dir = sys.argv[1]
+day = datetime.date(1969, 12, 30)
+t = pa.table({'n': [1, 2, 3], 'none': pa.nulls(3), 'day': pa.array([day, None, day], pa.date64()), 'list': pa.array([[None], None, [None, None]], pa.list_(pa.null())), 'at': pa.array([{'x': None, 'y': 5}] * 3, pa.struct([('x', pa.null()), ('y', pa.int64())]))})
+with pa.ipc.new_stream(f'{dir}/x.arrows', t.schema) as w: w.write_table(t)
+with pa.ipc.new_file(f'{dir}/x.arrow', t.schema) as w: w.write_table(t)
+for version in ['1.0', '2.0']:
+    for dictionary in [False, True]:
+        pq.write_table(t, f'{dir}/x-{version[0]}-{dictionary}.parquet', data_page_version=version, use_dictionary=dictionary)
+t = pa.table({'day': pa.Array.from_buffers(pa.date64(), 1, [None, pa.py_buffer((5).to_bytes(8, 'little'))])})
+with pa.ipc.new_stream(f'{dir}/odd.arrows', t.schema) as w: w.write_table(t)
+`, dir)
+	const want = `{"n":1,"none":null,"day":"1969-12-30","list":[null],"at":{"x":null,"y":5}}` + "\n" +
+		`{"n":2,"none":null,"day":null,"list":null,"at":{"x":null,"y":5}}` + "\n" +
+		`{"n":3,"none":null,"day":"1969-12-30","list":[null,null],"at":{"x":null,"y":5}}` + "\n"
+	for _, name := range []string{"x.arrows", "x.arrow", "x-1-False.parquet", "x-1-True.parquet", "x-2-False.parquet", "x-2-True.parquet"} {
+		format := Arrow
+		if strings.HasSuffix(name, ".parquet") {
+			format = Parquet
+		}
+		if got := tableFile(t, format, filepath.Join(dir, name)); got != want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	in, err := OpenFile(filepath.Join(dir, "odd.arrows"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := loadedAs(t, writer.NDJSON, 1, Options{Format: Arrow}, in); err == nil || !strings.Contains(err.Error(), "no whole day") {
+		t.Error(err)
+	}
+}

@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -48,9 +49,23 @@ func (t *textInput) Read(p []byte) (int, error) {
 		if format, ok := columnsFormat(p[:n]); ok {
 			return 0, fmt.Errorf("%w: %s is a file of format %s, not text: give it that format (--format %[3]s), or its name the ending .%[3]s", ErrInput, t.in.Name(), format)
 		}
+		if why := strange(p[:n]); why != "" {
+			return 0, fmt.Errorf("%w: %s: %s", ErrInput, t.in.Name(), why)
+		}
 	}
 	t.plain += int64(n)
 	return n, err
+}
+
+// strange says why the start of a file is no text as it is read here; "": it may be.
+func strange(start []byte) string {
+	switch {
+	case bytes.HasPrefix(start, []byte("\xff\xfe")) || bytes.HasPrefix(start, []byte("\xfe\xff")):
+		return "it is UTF-16: convert it (iconv -f UTF-16 -t UTF-8)"
+	case bytes.Count(start, []byte("\r")) > 1 && !bytes.ContainsAny(start, "\n\""):
+		return `its lines end with a carriage return alone: convert them (tr '\r' '\n')`
+	}
+	return ""
 }
 
 // consumed is how much text was taken out of lines.

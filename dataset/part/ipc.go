@@ -74,10 +74,12 @@ func plainField(f arrow.Field) arrow.Field {
 // plainType is the type that values of t have once they are columns.
 func plainType(t arrow.DataType) arrow.DataType {
 	switch t := t.(type) {
-	case *arrow.LargeStringType, *arrow.StringViewType:
+	case *arrow.LargeStringType, *arrow.StringViewType, *arrow.NullType: // which has no values
 		return arrow.BinaryTypes.String
 	case *arrow.LargeBinaryType, *arrow.BinaryViewType:
 		return arrow.BinaryTypes.Binary
+	case *arrow.Date64Type:
+		return arrow.FixedWidthTypes.Date32
 	case *arrow.DictionaryType:
 		return plainType(t.ValueType)
 	case *arrow.StructType:
@@ -149,7 +151,29 @@ func validFull(a arrow.Array) (err error) {
 			err = errors.New("its offsets lead beyond its values: it is damaged: copy or write the file again")
 		}
 	}()
-	return array.ValidateFull(a)
+	data := withNulls(a.Data())
+	defer data.Release()
+	whole := array.MakeFromData(data)
+	defer whole.Release()
+	return array.ValidateFull(whole)
+}
+
+// withNulls are data in which those of type null have a buffer for what is there, which the library asks for and its reader leaves out. The caller releases them.
+func withNulls(d arrow.ArrayData) arrow.ArrayData {
+	if d.DataType().ID() == arrow.NULL {
+		return array.NewData(d.DataType(), d.Len(), []*memory.Buffer{nil}, nil, d.NullN(), d.Offset())
+	}
+	if len(d.Children()) == 0 {
+		d.Retain()
+		return d
+	}
+	var within []arrow.ArrayData
+	for _, c := range d.Children() {
+		c = withNulls(c)
+		defer c.Release()
+		within = append(within, c)
+	}
+	return array.NewData(d.DataType(), d.Len(), d.Buffers(), within, d.NullN(), d.Offset())
 }
 
 // Close ends the reading.
@@ -198,6 +222,10 @@ func (b *Builder) copier(a arrow.Array) (func(row int) error, error) {
 		return b.copyList(a)
 	case *array.Struct:
 		return b.copyStruct(a)
+	case *array.Null:
+		return func(int) error { b.Null(); return nil }, nil
+	case *array.Date64:
+		return func(r int) error { return b.days(int64(a.Value(r))) }, nil
 	case *array.Boolean:
 		return func(r int) error { b.Bool(a.Value(r)); return nil }, nil
 	case *array.Dictionary:
@@ -229,6 +257,18 @@ func (b *Builder) copier(a arrow.Array) (func(row int) error, error) {
 		b.mark(true)
 		return nil
 	}, nil
+}
+
+// dayMillis are what a day has of date64's unit.
+const dayMillis = 86_400_000
+
+func (b *Builder) days(millis int64) error {
+	days := millis / dayMillis
+	if millis%dayMillis != 0 || days != int64(int32(days)) {
+		return fmt.Errorf("%w: %d is no whole day of date64 that a date32 holds: write the column as a timestamp", ErrPart, millis)
+	}
+	b.Bits(uint64(days))
+	return nil
 }
 
 // allowance is memory that a batch may take. The Arrow library allocates what a few bytes say it will need, before it has read that much.
