@@ -1,6 +1,7 @@
 package client
 
 import (
+	"encoding/json"
 	"bytes"
 	"context"
 	"errors"
@@ -298,5 +299,21 @@ func TestAppendOften(t *testing.T) {
 		if lent := b.lent(); lent > 1<<20 { // a version or two, of pages
 			t.Errorf("key %q: %d bytes are lent for 1,010 rows", key, lent)
 		}
+	}
+}
+
+// What a load that keeps nothing reports can be written as JSON, as what others report.
+func TestDryRunReport(t *testing.T) {
+	b := newBench(t, "shm", "n1", "n2")
+	c := b.connect(t, tokenOwner)
+	spec := csvColumns("logs", numbers(0, 100))
+	spec.DryRun = true
+	report, err := c.Load(t.Context(), spec, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(report)
+	if err != nil || report.Rows != 100 || !strings.Contains(string(text), `"sharding":{"kind":"block","elements":2`) {
+		t.Errorf("%s, %v", text, err)
 	}
 }

@@ -320,7 +320,7 @@ func (l *loading) dryRun(ctx context.Context) error {
 	}
 	l.report.Edges, l.report.Rows, l.report.Bytes = l.plan.Edges, l.plan.Rows, l.plan.TotalBytes()
 	l.report.Bad, l.report.BadLines = l.plan.Bad.Count, control.BadLinesOf(&l.plan.Bad)
-	l.report.Table = &cluster.Table{Name: l.spec.Name, Kind: l.plan.Kind, Schema: l.plan.Schema, Columns: l.plan.Columns, Rows: l.plan.Rows}
+	l.report.Table = &cluster.Table{Name: l.spec.Name, Kind: l.plan.Kind, Schema: l.plan.Schema, Sharding: l.plan.Sharding, Columns: l.plan.Columns, Rows: l.plan.Rows}
 	l.report.ofColumns(l.plan.Columns, l.plan.Stats, l.plan.Files, l.plan.Inferred)
 	for _, parts := range l.plan.Parts {
 		l.report.countParts(parts)
