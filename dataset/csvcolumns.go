@@ -39,21 +39,24 @@ func (f *csvFormat) start(ctx context.Context, in Input, phase Phase) (*csvFile,
 	c := &csvFile{textInput: t, csvReader: newCSVReader(t.lines, f.o.Comma), given: f.o.fields != nil, head: f.o.Header || f.o.fields == nil && !f.o.NoHeader}
 	if !c.head && c.given { // even of an empty file
 		c.names = f.o.fields.Names()
-		c.lone = len(c.names) == 1 && f.o.Columnar()
-		return c, nil
-	}
-	record, err := c.record()
-	if err == nil {
-		err = c.header(record, f.o)
-	} else if err == io.EOF {
-		err = fmt.Errorf("%w: %s is empty: not even a header is there", ErrInput, in.Name())
-	}
-	if err != nil {
+	} else if err := c.begin(f.o); err != nil {
 		t.Close()
 		return nil, err
 	}
 	c.lone = len(c.names) == 1 && f.o.Columnar()
 	return c, nil
+}
+
+// begin reads the first record, which says what the columns are called, or how many there are.
+func (c *csvFile) begin(o *Options) error {
+	record, err := c.record()
+	if err == io.EOF {
+		return fmt.Errorf("%w: %s is empty: not even a header is there", ErrInput, c.in.Name())
+	}
+	if err != nil {
+		return err
+	}
+	return c.header(record, o)
 }
 
 func (c *csvFile) header(record [][]byte, o *Options) error {

@@ -115,9 +115,9 @@ type textRows struct {
 	schema column.Schema
 	from   []*evidence // by column, what its type was inferred from; nil: it was given
 	open   []bool      // columns that are text because no value was seen; nil: none is
-	json   bool
-	whole  bool // no value is missing
-	zero   bool // whole: a missing one is zero
+	json   bool        // what is written is JSON, where a string is something else than a number
+	whole  bool        // no value is missing
+	zero   bool        // whole: a missing one is zero
 	put    []textPutter
 	infer  *Inference
 	bad    *BadLines

@@ -102,6 +102,7 @@ func (s *Stream) Next() (columns []arrow.Array, err error) {
 		return nil, err
 	}
 	for i, a := range rec.Columns() {
+		s.memory.takeNulls(a.Data())
 		if err := validFull(a); err != nil {
 			if text := strings.ToValidUTF8(err.Error(), "?"); text != err.Error() { // the library quotes what it found
 				return nil, fmt.Errorf("%w: column %q: %s: write the column as binary, or mend the text where it comes from", ErrPart, s.Columns[i].Name, text)
@@ -291,6 +292,22 @@ func (m *allowance) recovered(err *error) {
 		*err = fmt.Errorf("%w: %w", ErrPart, errBeyond)
 	default:
 		*err = fmt.Errorf("%w: %v", ErrPart, r)
+	}
+}
+
+const offsetBytes = 4
+
+// takeNulls takes what values of type null become: in a batch they are a number, in a column an offset each.
+func (m *allowance) takeNulls(d arrow.ArrayData) {
+	if d.DataType().ID() == arrow.NULL {
+		n := uint64(max(d.Len(), 0))
+		if n > (m.most-min(m.taken, m.most))/offsetBytes {
+			panic(spent{m.most})
+		}
+		m.taken += n * offsetBytes
+	}
+	for _, c := range d.Children() {
+		m.takeNulls(c)
 	}
 }
 

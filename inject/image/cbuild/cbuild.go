@@ -39,7 +39,7 @@ const (
 	DefaultTimeout = 2 * time.Minute
 	// stackBytes is the stack of a wasm function.
 	stackBytes = 64 << 10
-	// nativeStackBytes is the stack of native code (inject/native/worker), and nativeFrameBytes what one frame may take of it: the host calls that an element
+	// nativeStackBytes is the stack of native code (worker.StackBytes, which a test compares), and nativeFrameBytes what one frame may take of it: the host calls that an element
 	// has in C, and what called the function, lie there too.
 	nativeStackBytes = 1 << 20
 	nativeFrameBytes = nativeStackBytes - 16<<10

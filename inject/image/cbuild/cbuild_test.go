@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/wherry-fabric/wherry/inject/image"
+	"github.com/wherry-fabric/wherry/inject/native/worker"
 	"github.com/wherry-fabric/wherry/sdk"
 )
 
@@ -305,5 +306,12 @@ func TestCompilerMisbehaves(t *testing.T) {
 	idle := filepath.Join(dir, "idle")
 	if _, err = Compile(t.Context(), Source{Name: "f.c"}, Options{Tools: Tools{Clang: idle, Linker: idle}}); err == nil || !strings.Contains(err.Error(), "wrote nothing") {
 		t.Errorf("a linker that writes nothing: %v", err)
+	}
+}
+
+// What is refused at build is what would not run.
+func TestNativeStack(t *testing.T) {
+	if nativeStackBytes != worker.StackBytes {
+		t.Errorf("frames are held against a stack of %d bytes, a worker's has %d", nativeStackBytes, worker.StackBytes)
 	}
 }
