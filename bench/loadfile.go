@@ -57,9 +57,8 @@ func (s *segments) Create(_ context.Context, _ uint32, sizes []uint64) error {
 }
 
 // WriteAt copies into a window.
-func (s *segments) WriteAt(_ context.Context, element uint32, window int, p []byte, offset uint64) error {
-	copy(s.Memory(element, window)[offset:], p)
-	return nil
+func (s *segments) WriteAt(_ context.Context, _ uint32, window int, p []byte, offset uint64) error {
+	return s.all[window].Fill(p, offset)
 }
 
 // Memory is a window.

@@ -83,29 +83,20 @@ type windowWriter struct {
 	window  int
 	size    uint64
 	done    uint64 // written or gathered
-	memory  []byte // the window, if it is mapped
-	buf     []byte // gathered otherwise
+	buf     []byte // gathered
 }
 
 func newWindowWriter(sink Sink, element uint32, window int, size uint64, buffer int) *windowWriter {
-	w := &windowWriter{sink: sink, element: element, window: window, size: size}
-	if m, ok := sink.(Mapped); ok && size > 0 {
-		w.memory = m.Memory(element, window)
-	}
-	if w.memory == nil {
-		w.buf = make([]byte, 0, min(uint64(buffer), size))
-	}
-	return w
+	return &windowWriter{sink: sink, element: element, window: window, size: size, buf: make([]byte, 0, min(uint64(buffer), size))}
 }
 
 func (w *windowWriter) write(ctx context.Context, p []byte) error {
 	if uint64(len(p)) > w.size-w.done {
 		return fmt.Errorf("%w: window %d of element %d has more than its %d bytes", ErrChanged, w.window, w.element, w.size)
 	}
-	if w.memory != nil {
-		copy(w.memory[w.done:w.size], p)
+	if len(w.buf) == 0 && len(p) > cap(w.buf) { // gathering it would be a copy more
 		w.done += uint64(len(p))
-		return nil
+		return w.sink.WriteAt(ctx, w.element, w.window, p, w.done-uint64(len(p)))
 	}
 	for len(p) > 0 {
 		n := copy(w.buf[len(w.buf):cap(w.buf)], p)

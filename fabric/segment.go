@@ -143,6 +143,17 @@ func (s *Segment) WriteAt(p []byte, off uint64) error {
 	return nil
 }
 
+// Fill is WriteAt for bytes that nobody has written or read yet, of a segment that is filled before others get keys to it. In memory of NewSegment
+// long ones take half the time (memfd.File.Fill).
+func (s *Segment) Fill(p []byte, off uint64) error {
+	own, ok := s.on.(*ownMemory)
+	if !ok || off > s.size || uint64(len(p)) > s.size-off {
+		return s.WriteAt(p, off)
+	}
+	own.Fill(p, int(off))
+	return nil
+}
+
 // Size is the number of bytes asked for.
 func (s *Segment) Size() uint64 { return s.size }
 

@@ -208,9 +208,12 @@ func (s *shardSink) Create(_ context.Context, _ uint32, sizes []uint64) error {
 }
 
 // WriteAt copies into a window.
-func (s *shardSink) WriteAt(_ context.Context, element uint32, window int, p []byte, offset uint64) error {
-	copy(s.Memory(element, window)[offset:], p)
-	return nil
+func (s *shardSink) WriteAt(_ context.Context, _ uint32, window int, p []byte, offset uint64) error {
+	w := &s.windows[window]
+	if offset > w.size || uint64(len(p)) > w.size-offset {
+		return fmt.Errorf("node: %d bytes at %d of window %d, which has %d: %w", len(p), offset, window, w.size, fabric.ErrRange)
+	}
+	return w.seg.Fill(p, w.at+offset)
 }
 
 // Memory is a window.

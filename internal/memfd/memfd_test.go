@@ -1,6 +1,7 @@
 package memfd
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -58,6 +59,43 @@ func TestSealedCannotBeWritten(t *testing.T) {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, 0); !errors.Is(err, unix.EPERM) {
 			t.Errorf("%s: seals may still change: %v", name, err)
 		}
+	}
+}
+
+// TestFill: what is filled before the descriptor is known, and after it, is in the memory, with what was there around it; and the file is sealed
+// from the first time that the descriptor is asked for.
+func TestFill(t *testing.T) {
+	const size, piece = 1 << 20, fillBytes + 5000
+	f, err := Create("test", size, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	want := make([]byte, size)
+	fill := func(n, off int) {
+		p := bytes.Repeat([]byte{byte(off%251 + 1)}, n)
+		f.Fill(p, off)
+		copy(want[off:], p)
+	}
+	f.Bytes()[3], want[3] = 9, 9
+	fill(piece, 7)
+	fill(piece, 7+piece)
+	fill(10, 500_001)
+	fd := f.FD()
+	if _, err := unix.Pwrite(fd, []byte("x"), 0); !errors.Is(err, unix.EPERM) {
+		t.Errorf("written by a descriptor that was given away: %v", err)
+	}
+	fill(piece, size-piece)
+	if !bytes.Equal(f.Bytes(), want) {
+		t.Error("the memory is not what was filled")
+	}
+	peer, err := Map(fd, size, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer Unmap(peer)
+	if !bytes.Equal(peer, want) {
+		t.Error("a peer sees something else")
 	}
 }
 
