@@ -262,7 +262,7 @@ with the number 12), and answers have their names too.`,
 	p.Var((*onceValue)(&f.on), "on", "the dataset")
 	p.Var((*onceValue)(&f.node), "node", "run it on this node, on no dataset")
 	f.addCall(cmd)
-	p.BoolVar(&f.explain, "explain", false, "say on standard error in which form it ran at each node, and why not in the others")
+	p.BoolVar(&f.explain, "explain", false, "say on standard error in which form it ran at each node, and why not in the others; the same of functions that its runs derived or assembled")
 	a.client.add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := f.checkCall(cmd); err != nil {
