@@ -252,7 +252,7 @@ and its answer comes here.
 On a graph that was loaded with names, vertices are given by name (#12 is the one
 with the number 12), and answers have their names too.`,
 		Example: `  wherry fn run countby --on logs --arg column=status
-  wherry fn run tally.wfn --on logs --arg level=error --format csv --out tally.csv
+  wherry fn run tally.wfn --on logs --arg min_status=404 --format csv --out tally.csv
   wherry fn run path --on web --arg from=index.html --arg to=about.html
   wherry fn run chase --on table --arg start=0 --arg depth=64 --json
   echo hello | wherry fn run echo --node a --in -`,
