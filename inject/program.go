@@ -185,13 +185,13 @@ func (c *code) explained(wish forms.Wish, e Explanation) {
 	c.explain[wish] = &e
 }
 
-// cannot is why a function cannot run here: the error of the only code that was tried, or all that is to say. mu is held.
+// cannot is why a function cannot run here. Code that could not be made ready has not run, so it is refused and has not trapped. mu is held.
 func (rt *Runtime) cannot(c *code, refused []forms.Refusal, failed error) error {
-	if len(refused) == 1 && failed != nil {
-		return failed
-	}
 	text := fmt.Sprintf("%s cannot run on %s: %s", c.img.Name(), rt.el.Name(), forms.Refusals(refused))
 	if failed != nil && failure(failed).Code != travel.CodeTrap { // it may be another time
+		if len(refused) == 1 {
+			return failed
+		}
 		return fmt.Errorf("%w (%s)", failed, text)
 	}
 	return refuse(travel.CodeRefused, "%s", text)
