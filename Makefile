@@ -27,6 +27,7 @@ RARELY     ?= /cluster/etcd$$
 FUZZ_SECONDS ?= 60
 SIM_SECONDS  ?= 600
 DRIVE_KILLS  ?= 200
+WINDOW_MIB   ?= 5120
 FAULT_CALLS  ?= 10000
 
 .DEFAULT_GOAL := help
@@ -116,13 +117,14 @@ bench-memory: build ## programs with a quarter of their memory local: over wherr
 	@cd bench/memory && GOWORK=off $(GO) build -trimpath -o ../../bin/bench-memory .
 	@bin/bench-memory $(MEMORY)
 
-soak: ## each fuzz target for FUZZ_SECONDS (60), simulate with new seeds for SIM_SECONDS (600), run cluster/etcd under the race detector, kill DRIVE_KILLS (200) borrowers of a drive while fio verifies it, and while guests write it, then FAULT_CALLS (10000) calls to real nodes that are killed and cut off, as root; 0 leaves any out
+soak: ## each fuzz target for FUZZ_SECONDS (60), simulate with new seeds for SIM_SECONDS (600), run cluster/etcd under the race detector, kill DRIVE_KILLS (200) borrowers of a drive while fio verifies it, and while guests write it, then fn test on a window of WINDOW_MIB (5120), then FAULT_CALLS (10000) calls to real nodes that are killed and cut off, as root; 0 leaves any out
 	GOARCH=riscv64 $(GO) vet -pgo=off -tags $(TAGS) ./...
 	FUZZ_SECONDS=$(FUZZ_SECONDS) SIM_SECONDS=$(SIM_SECONDS) scripts/soak.sh
 	MODULE=bench/peers PACKAGES= FUZZ_SECONDS=$(FUZZ_SECONDS) SIM_SECONDS=0 scripts/soak.sh
 	MODULE=examples/ioforward PACKAGES= FUZZ_SECONDS=$(FUZZ_SECONDS) SIM_SECONDS=0 scripts/soak.sh
 	$(WATCHED) $(GO) test -vet=off -pgo=off -race -tags $(TAGS) -timeout $(TIMEOUT) $$($(GO) list ./... | grep -E '$(RARELY)')
 	@[ $(DRIVE_KILLS) -eq 0 ] || $(GO) test -tags $(TAGS) -count=1 -timeout 30m -run '^Test(Fio|Guest)$$' ./node/devicetest -kills $(DRIVE_KILLS)
+	@[ $(WINDOW_MIB) -eq 0 ] || $(GO) test -tags $(TAGS) -count=1 -timeout 90m -run '^TestLargeWindow$$' ./cmd/wherry -window-mib $(WINDOW_MIB)
 	@[ $(FAULT_CALLS) -eq 0 ] || { $(GO) build -trimpath -o bin/wherry ./cmd/wherry && bin/wherry bench faults --calls $(FAULT_CALLS) --timeout 3h --json; }
 
 generate: ## rebuild what is made by go generate, .wfn images among it

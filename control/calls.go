@@ -96,7 +96,24 @@ type ExplainRequest struct {
 
 // Explanation says in which form a function runs at a node, as was chosen there last.
 type Explanation struct {
-	Known   bool          `json:"known"`          // else the function has not come there, or its image is there no more
+	Known bool `json:"known"` // else the function has not come there, or its image is there no more
+	Chosen
+	// Descendants came from the function there, the newest first: those that calls of the asker made or ran, for an admin everybody's. No answer has more than 16.
+	Descendants     []Descendant `json:"descendants,omitempty"`
+	DescendantsLeft int          `json:"descendants_left,omitempty"` // that are not in the list
+}
+
+// Descendant is a function that came from another one at a node.
+type Descendant struct {
+	ID     string `json:"id"`
+	Name   string `json:"name"`
+	Kind   string `json:"kind"`   // derived: of its parent by constants; assembled: by a run of its parent
+	Parent string `json:"parent"` // the identity of what it came from itself
+	Chosen
+}
+
+// Chosen is in which form a function runs.
+type Chosen struct {
 	Form    string        `json:"form,omitempty"` // none: it cannot run there
 	Triple  string        `json:"triple,omitempty"`
 	Tier    string        `json:"tier,omitempty"` // how its code is made to run

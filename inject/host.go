@@ -509,7 +509,8 @@ func (h *host) make(o *object) (function uint32, err error) {
 	if len(h.functions) == maxFunctions {
 		return 0, errFunctions
 	}
-	if _, err := rt.store.add(o); err != nil {
+	o, err = rt.store.add(o)
+	if err != nil {
 		return 0, err
 	}
 	now := rt.now()
@@ -518,6 +519,11 @@ func (h *host) make(o *object) (function uint32, err error) {
 	if h.over = h.run.Ended(); err != nil {
 		return 0, err
 	}
+	parent := h.bound.code.img.ID()
+	if c := h.Constants(); c != nil {
+		parent = parent.Derived(c)
+	}
+	o.code.cameFrom(origin{parent: parent, principal: h.principal, at: now})
 	h.functions = append(h.functions, b)
 	return uint32(len(h.functions)), nil
 }

@@ -31,16 +31,23 @@ type Explanation struct {
 func (rt *Runtime) Explain(id image.ID, wish forms.Wish) (Explanation, bool) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	c := rt.store.codes[id]
-	if c == nil {
-		return Explanation{}, false
+	if c := rt.store.codes[id]; c != nil {
+		return rt.explain(c, wish)
 	}
+	return Explanation{}, false
+}
+
+// explain is Explain of a function; mu is held.
+func (rt *Runtime) explain(c *code, wish forms.Wish) (Explanation, bool) {
 	e := Explanation{Why: "its code is not ready yet"}
 	switch last := c.explain[wish]; {
 	case last != nil:
 		e = *last
 		e.Why = rt.whyNow(c, wish, last)
-	case !slices.ContainsFunc(c.programs, func(p program) bool { return p.loading || p.err != nil }):
+	case slices.ContainsFunc(c.programs, func(p program) bool { return p.loading || p.err != nil }):
+	case len(c.derived) > 0:
+		e.Why = "only functions that were derived from it have"
+	default:
 		return Explanation{}, false
 	}
 	var unready []forms.Refusal
@@ -172,20 +179,19 @@ func (c *code) soonest(good []forms.Candidate) forms.Candidate {
 }
 
 func (c *code) explained(wish forms.Wish, e Explanation) {
-	c = c.base()
 	if c.explain == nil {
 		c.explain = map[forms.Wish]*Explanation{}
 	}
 	c.explain[wish] = &e
 }
 
-// cannot is why a function cannot run here: the error of the only code that was tried, or all that is to say. mu is held.
+// cannot is why a function cannot run here. Code that could not be made ready has not run, so it is refused and has not trapped. mu is held.
 func (rt *Runtime) cannot(c *code, refused []forms.Refusal, failed error) error {
-	if len(refused) == 1 && failed != nil {
-		return failed
-	}
 	text := fmt.Sprintf("%s cannot run on %s: %s", c.img.Name(), rt.el.Name(), forms.Refusals(refused))
 	if failed != nil && failure(failed).Code != travel.CodeTrap { // it may be another time
+		if len(refused) == 1 {
+			return failed
+		}
 		return fmt.Errorf("%w (%s)", failed, text)
 	}
 	return refuse(travel.CodeRefused, "%s", text)
@@ -231,7 +237,7 @@ func (rt *Runtime) makeProgram(l *load, entry int, best bool) error {
 		p.until = rt.now() + travel.Instant(failedFor)
 	case err != nil && l.ctx.Err() == nil && !errors.Is(err, abi.ErrEngineBusy) || err != nil && errors.Is(context.Cause(l.ctx), context.DeadlineExceeded):
 		p.err, p.until = err, rt.now()+travel.Instant(failedFor)
-	case err == nil && (rt.closed || c.lost() || c.distrusted(c.img.Entries()[entry].Form) != ""): // it came too late
+	case err == nil && (rt.closed || c.keeper(entry).lost() || c.distrusted(c.img.Entries()[entry].Form) != ""): // it came too late
 		ready.Close()
 		return context.Canceled
 	case err == nil:
@@ -281,11 +287,11 @@ func (rt *Runtime) installProgram(l *load, entry int, ready abi.Program) {
 	p := l.code.at(entry)
 	old := p.ready
 	p.ready, p.err = ready, nil
-	if old != nil {
-		rt.outdate(l.code, func(b *bound) bool { return b.program == old })
+	if keeper := l.code.keeper(entry); old != nil {
+		rt.outdate(keeper, func(b *bound) bool { return b.program == old })
 		old.Close()
 	} else {
-		rt.turned(l.code, entry)
+		rt.turned(keeper, entry)
 	}
 }
 
@@ -314,12 +320,11 @@ func (rt *Runtime) codeOf(c *code, entry int, principal string) (abi.Code, abi.E
 	e := c.img.Entries()[entry]
 	signers, _ := c.base().verdict.Allows(e.Form, c.img.Name())
 	good, _ := forms.Choose([]image.Entry{e}, rt.offers, func(image.Form) string { return "" }, c.past, forms.Auto)
-	id, constants := c.img.ID(), []byte(nil)
-	if c.parent != nil {
-		constants = []byte(c.constants)
-		id = id.Derived(constants)
+	of, constants := c.keeper(entry), []byte(nil)
+	if of.parent != nil {
+		constants = []byte(of.constants)
 	}
-	return abi.Code{ID: id, Constants: constants, Form: e.Form.String(), Triple: e.Triple, Features: e.Features, ABI: c.img.Manifest().ABI, Imports: c.img.Manifest().Imports,
+	return abi.Code{ID: of.id(), Constants: constants, Form: e.Form.String(), Triple: e.Triple, Features: e.Features, ABI: c.img.Manifest().ABI, Imports: c.img.Manifest().Imports,
 		Bytes: e.Code, Limits: c.img.Call().Limits, Signers: signers, Principal: principal}, rt.cfg.Engines[good[0].Engine]
 }
 
@@ -341,7 +346,7 @@ func (rt *Runtime) turn(now travel.Instant, c *code, principal string, ran image
 	good, _, _ := rt.choose(c, forms.Auto, nil)
 	switch {
 	case len(good) == 0:
-	case c.programs[good[0].Entry].ready != nil: // a call asked for it
+	case c.at(good[0].Entry).ready != nil: // a call asked for it
 		rt.turned(c, good[0].Entry)
 	default:
 		rt.makeLater(c, good[0].Entry, principal)

@@ -53,8 +53,11 @@ type code struct {
 	turnAt   travel.Instant // not before that is it looked again whether native code would be better
 	explain  map[forms.Wish]*Explanation
 
-	// Of a derived function: what it was derived from, and with what. Everything else is its parent's, but for programs of bitcode, into which compilers
-	// work the constants.
+	// origins are whose runs made the function here, or ran it as a derived one, and of which function; the newest is last.
+	origins []origin
+
+	// Of a derived function: what it was derived from, and with what. Everything else is its parent's, but for how it was chosen (explain), and for programs of bitcode,
+	// into which compilers work the constants.
 	parent    *code
 	constants string
 	owner     string           // the principal that first ran it
@@ -223,13 +226,12 @@ func (c *code) prepared() bool {
 	return false
 }
 
-// maxDerived bounds the derived functions of one image whose own programs are kept, but for those that runs wait for, which bindings bound.
+// maxDerived bounds the derived functions of one image that are kept with programs of their own, but for those that runs wait for, which bindings bound.
 const maxDerived = 64
 
 // derive finds or makes what is kept of a function with constants, for a principal.
 func (c *code) derive(constants, principal string, now travel.Instant) *code {
-	bitcode := func(e image.Entry) bool { return e.Form == image.LLVMBitcode }
-	if constants == "" || !slices.ContainsFunc(c.img.Entries(), bitcode) {
+	if constants == "" {
 		return c
 	}
 	d := c.derived[constants]
@@ -243,6 +245,7 @@ func (c *code) derive(constants, principal string, now travel.Instant) *code {
 		c.derived[constants] = d
 	}
 	d.used = now
+	d.cameFrom(origin{parent: c.img.ID(), principal: principal, at: now})
 	return d
 }
 
@@ -276,12 +279,23 @@ func (c *code) base() *code {
 	return c
 }
 
-// at is the program of an entry.
-func (c *code) at(entry int) *program {
+// keeper is the function whose program of an entry is the function's.
+func (c *code) keeper(entry int) *code {
 	if c.parent != nil && c.img.Entries()[entry].Form != image.LLVMBitcode {
-		return &c.parent.programs[entry]
+		return c.parent
 	}
-	return &c.programs[entry]
+	return c
+}
+
+// at is the program of an entry.
+func (c *code) at(entry int) *program { return &c.keeper(entry).programs[entry] }
+
+// id is the function's identity.
+func (c *code) id() image.ID {
+	if c.parent != nil {
+		return c.img.ID().Derived([]byte(c.constants))
+	}
+	return c.img.ID()
 }
 
 // lost reports whether the code can no longer be found.

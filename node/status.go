@@ -131,9 +131,20 @@ func (n *Node) explain(_ context.Context, c *rpc.Call, r *control.ExplainRequest
 		return nil, fmt.Errorf("%w: a function is asked for by its id, 64 hex digits, and the form that was asked for: %q, %q", control.ErrRequest, r.ID, r.Form)
 	}
 	e, known := n.rt.Explain(image.ID(id), wish)
-	out := &control.Explanation{Known: known, Form: e.Form, Triple: e.Triple, Tier: e.Tier, Why: e.Why, Refused: []control.RefusedCode{}}
+	out := &control.Explanation{Known: known, Chosen: chosen(&e)}
+	list, left := n.rt.Descendants(image.ID(id), wish, who.Name, who.Caps.Has(cluster.CapAdmin))
+	out.DescendantsLeft = left
+	for i := range list {
+		d := &list[i]
+		out.Descendants = append(out.Descendants, control.Descendant{ID: d.ID.String(), Name: d.Name, Kind: string(d.Kind), Parent: d.Parent.String(), Chosen: chosen(&d.Explanation)})
+	}
+	return out, nil
+}
+
+func chosen(e *inject.Explanation) control.Chosen {
+	out := control.Chosen{Form: e.Form, Triple: e.Triple, Tier: e.Tier, Why: e.Why, Refused: []control.RefusedCode{}}
 	for _, no := range e.Refused {
 		out.Refused = append(out.Refused, control.RefusedCode{Form: no.Form.String(), Triple: no.Triple, Why: no.Why})
 	}
-	return out, nil
+	return out
 }

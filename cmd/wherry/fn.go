@@ -252,7 +252,7 @@ and its answer comes here.
 On a graph that was loaded with names, vertices are given by name (#12 is the one
 with the number 12), and answers have their names too.`,
 		Example: `  wherry fn run countby --on logs --arg column=status
-  wherry fn run tally.wfn --on logs --arg level=error --format csv --out tally.csv
+  wherry fn run tally.wfn --on logs --arg min_status=404 --format csv --out tally.csv
   wherry fn run path --on web --arg from=index.html --arg to=about.html
   wherry fn run chase --on table --arg start=0 --arg depth=64 --json
   echo hello | wherry fn run echo --node a --in -`,
@@ -262,7 +262,7 @@ with the number 12), and answers have their names too.`,
 	p.Var((*onceValue)(&f.on), "on", "the dataset")
 	p.Var((*onceValue)(&f.node), "node", "run it on this node, on no dataset")
 	f.addCall(cmd)
-	p.BoolVar(&f.explain, "explain", false, "say on standard error in which form it ran at each node, and why not in the others")
+	p.BoolVar(&f.explain, "explain", false, "say on standard error in which form it ran at each node, and why not in the others; the same of functions that its runs derived or assembled")
 	a.client.add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := f.checkCall(cmd); err != nil {

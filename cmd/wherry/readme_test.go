@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -114,6 +115,15 @@ func TestTallyReadme(t *testing.T) {
 	}
 }
 
+// movePort has commands use another port than the one that is printed.
+func movePort(blocks [][]string, port int) {
+	for _, lines := range blocks {
+		for i := range lines {
+			lines[i] = strings.ReplaceAll(lines[i], ":7000", ":"+strconv.Itoa(port))
+		}
+	}
+}
+
 // TestReadme types README's commands, in a copy of the example's folder, and holds the answers against the file.
 func TestReadme(t *testing.T) {
 	if _, err := cbuild.FindTools(); err != nil && os.Getenv("CI") != "true" {
@@ -125,11 +135,7 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := readmeBlocks(t)
-	for _, lines := range blocks {
-		for i := range lines {
-			lines[i] = strings.ReplaceAll(lines[i], ":7000", ":"+strconv.Itoa(list[0]))
-		}
-	}
+	movePort(blocks, list[0])
 	last := len(blocks[0]) - 1
 	must(t, shell(t.Context(), blocks[0][:last]...))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -142,5 +148,41 @@ func TestReadme(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("README's commands say\n%s\n%s of the file is\n%s", got, what, want)
 		}
+	}
+}
+
+// TestNativePage types the commands of docs/native.md that sign a function and run it as native code, on the node and the dataset of README.
+func TestNativePage(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("workers have run on amd64 only")
+	}
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "native.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(text), "\n## Who may send it\n")
+	_, block, _ = strings.Cut(block, "\n```\n")
+	block, _, _ = strings.Cut(block, "\n```\n")
+	lines := strings.Split(block, "\n")
+	at := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, "wherry node ") })
+	if at < 0 || at+2 != len(lines) {
+		t.Fatalf("the page is to start a node and then run a function there: %q", lines)
+	}
+	readme := readmeBlocks(t)
+	list, err := ports.Free(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	movePort(readme, list[0])
+	shell := readmeShell(t)
+	crossBuild(t, "../wherry-llvm", runtime.GOARCH, filepath.Join(shell(t.Context()).Dir, "bin", "wherry-llvm"))
+	last := len(readme[0]) - 1
+	must(t, shell(t.Context(), append(readme[0][:last:last], lines[:at]...)...))
+	node, _, _ := strings.Cut(lines[at], "…")
+	ctx, cancel := context.WithCancel(context.Background())
+	waitForNode(t, cancel, shell(ctx, "exec "+node+strings.TrimPrefix(readme[0][last], "wherry node")))
+	got := must(t, shell(t.Context(), append(readme[1][:2:2], lines[at+1]+" --format csv 2>&1")...))
+	if want := "path,n\n" + readmeWant(t, 2, func(row []string) bool { return row[3] >= "500" }); !strings.Contains(got, want) || !strings.Contains(got, "a: as llvm-bitcode for ") {
+		t.Errorf("the page's commands say\n%s\nwant\n%s", got, want)
 	}
 }

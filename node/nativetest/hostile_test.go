@@ -136,6 +136,9 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: it ran", c.name)
 			continue
 		}
+		if ran := slices.Contains(c.says, "limit"); errors.Is(err, travel.ErrRefused) == ran || errors.Is(err, travel.ErrLimit) != ran {
+			t.Errorf("%s: it did not run, and the error is %v", c.name, err)
+		}
 		for _, part := range c.says {
 			if !strings.Contains(err.Error(), part) {
 				t.Errorf("%s: %q does not say %q", c.name, err, part)
