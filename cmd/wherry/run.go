@@ -267,10 +267,11 @@ func (a *app) runStats(s *excache.Stats) error {
   zeroed     %v; of what was fetched or zeroed, %v before the program asked for it
   left       %v, %v of it written back; freed by the program before: %v
   given back %v that was freed, of the node's memory
+  forks      %d, %d of them failed for want of a copy
   outside    %d mappings of %v; O_DIRECT taken away %d times, io_uring refused %d times; %d allocations failed
   besides    %v of memory that is small allocations, stacks and the like, at the most that was seen
 `, s.Processes, plurals(s.Processes, "process", "processes"), s.Faults, s.WriteFaults, pages(s.Fetched), pages(s.Returned), pages(s.Zeroed), pages(s.Ahead),
-		pages(s.Evicted), pages(s.Saved), pages(s.Freed), pages(s.Discarded), s.Outside.Mappings, node.Bytes(s.Outside.Bytes), s.Outside.Direct, s.Outside.Uring, s.Outside.Refused,
+		pages(s.Evicted), pages(s.Saved), pages(s.Freed), pages(s.Discarded), s.Forks, s.ForksRefused, s.Outside.Mappings, node.Bytes(s.Outside.Bytes), s.Outside.Direct, s.Outside.Uring, s.Outside.Refused,
 		node.Bytes(s.Outside.Anonymous)))
 	return err
 }
