@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -156,7 +155,7 @@ func libraryFile() (*os.File, error) {
 type listener struct {
 	cache   *Cache
 	l       *net.UnixListener
-	dir     string
+	dir     *sockdir.Held
 	path    string
 	served  sync.WaitGroup
 	crowded atomic.Int64 // when it was told last that there are no descriptors, in ns
@@ -164,13 +163,13 @@ type listener struct {
 }
 
 func listen(c *Cache) (*listener, error) {
-	dir, err := sockdir.Make("wherry-run-")
+	dir, err := sockdir.Hold("wherry-run-")
 	if err != nil {
 		return nil, err
 	}
-	l := &listener{cache: c, dir: dir, path: filepath.Join(dir, "s"), spare: -1}
+	l := &listener{cache: c, dir: dir, path: dir.Socket(), spare: -1}
 	if l.l, err = net.ListenUnix("unix", &net.UnixAddr{Name: l.path, Net: "unix"}); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+		return nil, errors.Join(err, dir.Remove())
 	}
 	l.served.Go(l.accept)
 	return l, nil
@@ -242,7 +241,7 @@ func (l *listener) close() {
 	l.l.Close()
 	l.cache.Close()
 	l.served.Wait()
-	os.RemoveAll(l.dir)
+	l.dir.Remove()
 }
 
 // settle waits until the sessions of processes that have ended are over, and counts what else the program left.
