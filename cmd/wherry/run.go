@@ -147,20 +147,16 @@ func (f *programFlags) shares(ctx context.Context, c *client.Client, store *exca
 	return all, nil
 }
 
-// memory opens what a place names; a principal may have a right to an item and none to its region.
+// memory opens what a place names.
 func (p place) memory(ctx context.Context, c *client.Client) (*pool.Memory, error) {
-	at, err := regionNode(ctx, c, p.node, p.region)
-	if err != nil {
-		return nil, err
-	}
 	if p.item != "" {
-		it, err := c.Pool().LookupItem(ctx, at, p.region, p.item)
+		it, err := p.openItem(ctx, c, "")
 		if err != nil {
 			return nil, err
 		}
 		return &it.Memory, nil
 	}
-	r, err := c.Pool().LookupRegion(ctx, at, p.region)
+	r, err := p.openRegion(ctx, c, "")
 	if err != nil {
 		return nil, err
 	}
