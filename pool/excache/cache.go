@@ -22,8 +22,8 @@ type Config struct {
 	Store    Store
 	// Shares are what processes can map by name, besides memory of their own.
 	Shares []Share
-	// Told hears once when remote memory is gone (ErrLost), once when there is no more (ErrFull), of each process why a fork was refused (ErrFork), once for
-	// each reason, and which process cannot be served (ErrProgram). The cache may be held meanwhile: it must not be called.
+	// Told hears once when remote memory is gone (ErrLost), once when there is no more (ErrFull), of each process why a fork was refused (ErrFork) or a share may not be changed
+	// (ErrShare), once for each reason, and which process cannot be served (ErrProgram). The cache may be held meanwhile: it must not be called.
 	Told func(error)
 }
 

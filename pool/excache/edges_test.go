@@ -59,7 +59,7 @@ func TestForkRefused(t *testing.T) {
 			if len(lines) != 2 || lines[1] != "ok" || !strings.HasPrefix(lines[0], "wherry run: fork fails with ENOMEM: ") || !strings.Contains(lines[0], r.socket+": "+want) {
 				t.Errorf("%s", got)
 			}
-			r.over(t)
+			r.awaitSessions(t, 0)
 			s := r.Stats()
 			if crowded := s.Forks == 12 && s.ForksRefused >= 3 && s.ForksRefused < 9; what == "crowded" && !crowded || what != "crowded" && (s.Forks != 2 || s.ForksRefused != 2) {
 				t.Errorf("%d forks, %d of them refused", s.Forks, s.ForksRefused)
@@ -86,7 +86,7 @@ func TestForkRefusedByStore(t *testing.T) {
 			if err != nil || out != "ok\n" {
 				t.Errorf("%v, %s", err, out)
 			}
-			r.over(t)
+			r.awaitSessions(t, 0)
 			if s := r.Stats(); s.Forks != 2 || s.ForksRefused != 2 {
 				t.Errorf("%d forks, %d of them refused", s.Forks, s.ForksRefused)
 			}

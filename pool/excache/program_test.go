@@ -156,16 +156,6 @@ func (r *rig) ends(args ...string) (string, error) {
 	return out.String(), err
 }
 
-// over waits until the cache has heard that all processes have ended.
-func (r *rig) over(t *testing.T) {
-	t.Helper()
-	for until := time.Now().Add(20 * time.Second); r.live() > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatal("there are sessions of processes that have ended")
-		}
-	}
-}
-
 // TestPrograms: programs whose memory is many times what is local see what they wrote, over a store that is mapped and one that is not.
 func TestPrograms(t *testing.T) {
 	for name, mapped := range map[string]bool{"mapped": true, "fetched": false} {

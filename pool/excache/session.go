@@ -62,6 +62,7 @@ type session struct {
 	views     []*view         // of shares
 	ended     bool            // it takes no more rooms
 	toldForks uint8           // why its forks were refused
+	toldViews uint8           // why it may not change shares
 	forked    bool            // a process has asked for it to get its copy
 	copied    chan unix.Errno // hears of the copy; nil: it gets none
 	fork      *forkUnderWay   // of its process; calls and end alone look at it
