@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -66,6 +67,28 @@ func (c *Client) FindRegion(ctx context.Context, name string) (node string, err 
 		return "", fmt.Errorf("client: %w: %q, at no node that answers", pool.ErrNoRegion, name)
 	}
 	return only(at, "have regions", name)
+}
+
+// FindItem is FindRegion for an item of a region: the client may have rights to the item only, and is not told of the region then. So nodes are asked for the
+// item itself. Managers, which know no items, tell nothing of such a region.
+func (c *Client) FindItem(ctx context.Context, region, item string) (node string, err error) {
+	node, err = c.FindRegion(ctx, region)
+	if !errors.Is(err, pool.ErrNoRegion) {
+		return node, err
+	}
+	var at []string
+	for _, n := range c.Nodes() {
+		if n.Endpoint == nil {
+			continue
+		}
+		if _, e := c.Pool().LookupItem(ctx, n.Member.Name, region, item); e == nil {
+			at = append(at, n.Member.Name)
+		}
+	}
+	if len(at) == 0 {
+		return "", err
+	}
+	return only(at, "have items", region+":"+item)
 }
 
 // having are the nodes that answer and have a region of this name, as regions does.

@@ -94,6 +94,8 @@ func TestExitCodes(t *testing.T) {
 		{&control.NodeError{Node: "a", Kind: pool.ErrNoRegion}, exitNotFound},
 		{&control.NodeError{Node: "a", Kind: pool.ErrSpec}, exitUsage},
 		{&pool.Error{Op: "get", Err: pool.ErrLost}, exitLost},
+		{fmt.Errorf("pool: %w", pool.ErrRights), exitForbidden},
+		{fmt.Errorf("pool: restore: %w", pool.ErrBackup), exitUsage},
 		{&control.NodeError{Node: "a", Kind: control.ErrMemory}, exitFull},
 		{cluster.ErrFull, exitFull},
 		{errInterrupted, exitInterrupted},

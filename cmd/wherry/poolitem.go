@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,21 +41,31 @@ type poolBytes interface {
 	Restore(ctx context.Context, r io.Reader, progress func(done uint64)) error
 }
 
-// open opens what a place names. on is the node where it names none.
-func (p place) open(ctx context.Context, c *client.Client, on string) (poolBytes, *pool.Region, error) {
-	if p.node != "" {
-		on = p.node
+// open opens what a place names. on is the node where it names none. An item is opened without its region: a principal may have a right to it and none to that.
+func (p place) open(ctx context.Context, c *client.Client, on string) (poolBytes, error) {
+	if p.item == "" {
+		return p.openRegion(ctx, c, on)
 	}
-	at, err := regionNode(ctx, c, on, p.region)
+	return p.openItem(ctx, c, on)
+}
+
+func (p place) openRegion(ctx context.Context, c *client.Client, on string) (*pool.Region, error) {
+	at, err := regionNode(ctx, c, cmp.Or(p.node, on), p.region)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	r, err := c.Pool().LookupRegion(ctx, at, p.region)
-	if err != nil || p.item == "" {
-		return r, r, err
+	return c.Pool().LookupRegion(ctx, at, p.region)
+}
+
+func (p place) openItem(ctx context.Context, c *client.Client, on string) (*pool.Item, error) {
+	at := cmp.Or(p.node, on)
+	if at == "" {
+		var err error
+		if at, err = c.FindItem(ctx, p.region, p.item); err != nil {
+			return nil, err
+		}
 	}
-	it, err := r.LookupItem(ctx, p.item)
-	return it, r, err
+	return c.Pool().LookupItem(ctx, at, p.region, p.item)
 }
 
 func (a *app) poolResizeCommand(on *string) *cobra.Command {
@@ -73,7 +84,7 @@ managers placed it, the items that had bytes there end.`,
 				return usageError{err}
 			}
 			return a.withPool(cmd, *on, func(ctx context.Context, c *client.Client) error {
-				_, r, err := place{region: args[0]}.open(ctx, c, *on)
+				r, err := place{region: args[0]}.openRegion(ctx, c, *on)
 				if err == nil {
 					err = r.Resize(ctx, uint64(size))
 				}
@@ -107,11 +118,11 @@ themselves: nothing passes through this machine.`,
 				}
 			}
 			return a.withPool(cmd, *on, func(ctx context.Context, c *client.Client) error {
-				from, _, err := ends[0].open(ctx, c, *on)
+				from, err := ends[0].open(ctx, c, *on)
 				if err != nil {
 					return err
 				}
-				to, _, err := ends[1].open(ctx, c, *on)
+				to, err := ends[1].open(ctx, c, *on)
 				if err != nil {
 					return err
 				}
@@ -131,7 +142,8 @@ func (a *app) poolBackupCommand(on *string) *cobra.Command {
 	return &cobra.Command{
 		Use: "backup NAME FILE", Short: "Write a region or an item to a file of this machine",
 		Long: `Write all bytes of a region, or of an item as REGION:ITEM, to a file of this machine,
-with checksums; - is standard output. wherry pool restore reads it.`,
+with checksums; - is standard output. wherry pool restore reads it. It takes the right
+to read; of an item, a right to its region is not needed.`,
 		Example: "  wherry pool backup work work.backup",
 		Args:    cobra.ExactArgs(2), ValidArgsFunction: a.completing(completeRegions, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -146,7 +158,9 @@ func (a *app) poolRestoreCommand(on *string) *cobra.Command {
 	return &cobra.Command{
 		Use: "restore NAME FILE", Short: "Put a backup's bytes into a region or an item",
 		Long: `Put what wherry pool backup wrote to the beginning of a region, or of an item as
-REGION:ITEM, which must be large enough; - is standard input.`,
+REGION:ITEM, which must be large enough; - is standard input. It takes the right to
+write. wherry pool item create makes an item to restore to, which takes the right to
+write to the region.`,
 		Example: "  wherry pool restore work work.backup",
 		Args:    cobra.ExactArgs(2), ValidArgsFunction: a.completing(completeRegions, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -173,7 +187,7 @@ func (a *app) poolFile(cmd *cobra.Command, on, name string, move func(ctx contex
 		return err
 	}
 	return a.withPool(cmd, on, func(ctx context.Context, c *client.Client) error {
-		m, _, err := p.open(ctx, c, on)
+		m, err := p.open(ctx, c, on)
 		if err != nil {
 			return err
 		}
@@ -198,11 +212,7 @@ granted. Its node keeps the list of them. docs/pool.md describes items.`,
 // withItem opens an item for what f does.
 func (a *app) withItem(cmd *cobra.Command, on, region, item string, f func(ctx context.Context, it *pool.Item) error) error {
 	return a.withPool(cmd, on, func(ctx context.Context, c *client.Client) error {
-		at, err := regionNode(ctx, c, on, region)
-		if err != nil {
-			return err
-		}
-		it, err := c.Pool().LookupItem(ctx, at, region, item)
+		it, err := place{region: region, item: item}.openItem(ctx, c, on)
 		if err != nil {
 			return err
 		}
@@ -228,7 +238,7 @@ or certificate's name.`,
 			}
 			s.Name, s.Size = args[1], uint64(size)
 			return a.withPool(cmd, *on, func(ctx context.Context, c *client.Client) error {
-				_, r, err := place{region: args[0]}.open(ctx, c, *on)
+				r, err := place{region: args[0]}.openRegion(ctx, c, *on)
 				if err != nil {
 					return err
 				}
@@ -258,7 +268,7 @@ func (a *app) itemListCommand(on *string) *cobra.Command {
 	return &cobra.Command{Use: "ls REGION", Short: "List the items of a region that you may see", Example: "  wherry pool item ls work", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: a.completing(completeRegions, 1), RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withPool(cmd, *on, func(ctx context.Context, c *client.Client) error {
-				_, r, err := place{region: args[0]}.open(ctx, c, *on)
+				r, err := place{region: args[0]}.openRegion(ctx, c, *on)
 				if err != nil {
 					return err
 				}

@@ -147,20 +147,16 @@ func (f *programFlags) shares(ctx context.Context, c *client.Client, store *exca
 	return all, nil
 }
 
-// memory opens what a place names; a principal may have a right to an item and none to its region.
+// memory opens what a place names.
 func (p place) memory(ctx context.Context, c *client.Client) (*pool.Memory, error) {
-	at, err := regionNode(ctx, c, p.node, p.region)
-	if err != nil {
-		return nil, err
-	}
 	if p.item != "" {
-		it, err := c.Pool().LookupItem(ctx, at, p.region, p.item)
+		it, err := p.openItem(ctx, c, "")
 		if err != nil {
 			return nil, err
 		}
 		return &it.Memory, nil
 	}
-	r, err := c.Pool().LookupRegion(ctx, at, p.region)
+	r, err := p.openRegion(ctx, c, "")
 	if err != nil {
 		return nil, err
 	}
@@ -267,10 +263,11 @@ func (a *app) runStats(s *excache.Stats) error {
   zeroed     %v; of what was fetched or zeroed, %v before the program asked for it
   left       %v, %v of it written back; freed by the program before: %v
   given back %v that was freed, of the node's memory
+  forks      %d, %d of them failed for want of a copy
   outside    %d mappings of %v; O_DIRECT taken away %d times, io_uring refused %d times; %d allocations failed
   besides    %v of memory that is small allocations, stacks and the like, at the most that was seen
 `, s.Processes, plurals(s.Processes, "process", "processes"), s.Faults, s.WriteFaults, pages(s.Fetched), pages(s.Returned), pages(s.Zeroed), pages(s.Ahead),
-		pages(s.Evicted), pages(s.Saved), pages(s.Freed), pages(s.Discarded), s.Outside.Mappings, node.Bytes(s.Outside.Bytes), s.Outside.Direct, s.Outside.Uring, s.Outside.Refused,
+		pages(s.Evicted), pages(s.Saved), pages(s.Freed), pages(s.Discarded), s.Forks, s.ForksRefused, s.Outside.Mappings, node.Bytes(s.Outside.Bytes), s.Outside.Direct, s.Outside.Uring, s.Outside.Refused,
 		node.Bytes(s.Outside.Anonymous)))
 	return err
 }

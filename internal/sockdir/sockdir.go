@@ -2,15 +2,18 @@
 // TMPDIR may name a folder that is too deep for that.
 package sockdir
 
-import "os"
+import (
+	"os"
+	"path/filepath"
+)
 
 // mostBytes is how long the name of the folder for temporary files may be: below it there is a folder of one's
 // own, of a test or a script with a name of up to 70 bytes, and then the socket.
 const mostBytes = 32
 
-// Root is the folder for temporary files, or /tmp if its name is too long.
+// Root is the folder for temporary files, or /tmp if its name is too long, or means another folder to a process that works elsewhere.
 func Root() string {
-	if dir := os.TempDir(); len(dir) <= mostBytes {
+	if dir := os.TempDir(); len(dir) <= mostBytes && filepath.IsAbs(dir) {
 		return dir
 	}
 	return "/tmp"

@@ -11,6 +11,7 @@ import (
 func TestShorten(t *testing.T) {
 	for dir, want := range map[string]string{
 		"":                                     "/tmp",
+		"tmp":                                  "/tmp",
 		"/var/tmp":                             "/var/tmp",
 		strings.Repeat("/", mostBytes):         strings.Repeat("/", mostBytes),
 		strings.Repeat("/", mostBytes+1):       "/tmp",

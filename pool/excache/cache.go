@@ -22,8 +22,8 @@ type Config struct {
 	Store    Store
 	// Shares are what processes can map by name, besides memory of their own.
 	Shares []Share
-	// Told hears once when remote memory is gone (ErrLost), once when there is no more (ErrFull), and which process cannot be served
-	// (ErrProgram). The cache may be held meanwhile: it must not be called.
+	// Told hears once when remote memory is gone (ErrLost), once when there is no more (ErrFull), of each process why a fork was refused (ErrFork) or a share may not be changed
+	// (ErrShare), once for each reason, and which process cannot be served (ErrProgram). The cache may be held meanwhile: it must not be called.
 	Told func(error)
 }
 
@@ -72,6 +72,7 @@ type Cache struct {
 	closed  bool
 	serving sync.WaitGroup
 	outside Outside // of sessions that have ended
+	forked  ForkCounts
 	started int
 	numbers uint64 // of sessions
 	refused bool   // it was told that there is no more room
@@ -152,10 +153,17 @@ func (c *Cache) Close() error {
 // Stats are a cache's counts since it was made.
 type Stats struct {
 	Counts
+	ForkCounts
 	LocalPages int     `json:"local_pages"`
 	Rooms      int     `json:"rooms"` // taken now
 	Processes  int     `json:"processes"`
 	Outside    Outside `json:"outside"`
+}
+
+// ForkCounts are forks of programs, but for vfork and its like, which copy nothing.
+type ForkCounts struct {
+	Forks        uint64 `json:"forks"`         // all
+	ForksRefused uint64 `json:"forks_refused"` // which failed, as there was no copy of the window to be had
 }
 
 // Outside is what programs asked for and got from the system, not from the window.
@@ -179,13 +187,19 @@ func (o *Outside) add(p Outside) {
 	o.Anonymous += p.Anonymous
 }
 
+func (f *ForkCounts) add(g ForkCounts) {
+	f.Forks += g.Forks
+	f.ForksRefused += g.ForksRefused
+}
+
 // Stats returns the counts so far.
 func (c *Cache) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := Stats{Counts: c.core.Counts, LocalPages: c.core.Local(), Rooms: len(c.rooms) - len(c.free), Processes: c.started, Outside: c.outside}
+	s := Stats{Counts: c.core.Counts, LocalPages: c.core.Local(), Rooms: len(c.rooms) - len(c.free), Processes: c.started, Outside: c.outside, ForkCounts: c.forked}
 	for session := range c.sessions {
 		s.Outside.add(session.outside())
+		s.ForkCounts.add(session.forks())
 	}
 	return s
 }
@@ -208,10 +222,6 @@ func (c *Cache) take(s *session) error {
 	defer c.mu.Unlock()
 	if err != nil {
 		c.free = append(c.free, r)
-		if !c.refused {
-			c.refused = true
-			c.tell(err)
-		}
 		return err
 	}
 	if s.ended { // a child that is gone before its parent has forked it
@@ -289,6 +299,7 @@ func (c *Cache) end(s *session) error {
 	defer c.mu.Unlock()
 	c.free = append(c.free, rooms...)
 	c.outside.add(s.outside())
+	c.forked.add(s.forks())
 	delete(c.sessions, s)
 	return err
 }

@@ -40,15 +40,17 @@ func (c *Cache) fork(s *session, number uint64) uint64 {
 			c.mu.Lock()
 			child.rooms = append(child.rooms, noRoom)
 			c.mu.Unlock()
-		} else if status := c.takeUpTo(child, uint64(i+1)*RoomBytes); status != 0 {
-			return status
+		} else if err := c.takeUpTo(child, uint64(i+1)*RoomBytes); err != nil {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return uint64(c.unforked(s, child, err))
 		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f := &forkUnderWay{child: child, from: s.taken(), to: child.taken()}
 	if err := c.stop(s, f); err != nil {
-		return uint64(c.unforked(f, err))
+		return uint64(c.unforked(s, child, err))
 	}
 	s.fork = f
 	// The thread that forks may wait for a lock of the C library that a thread has which waits for us. So this ends, and the child sees what was there before.
@@ -121,19 +123,38 @@ func (c *Cache) parted(s *session) uint64 {
 	c.cloned(f.from, nil, nil)
 	errno := unix.Errno(0)
 	if err != nil && !f.child.ended { // one that has ended was killed, or never began
-		errno = c.unforked(f, err)
+		errno = c.unforked(s, f.child, err)
 	}
 	f.child.copied <- errno
 	return uint64(errno)
 }
 
-// unforked says why there is no copy; c.mu is held.
-func (c *Cache) unforked(f *forkUnderWay, err error) unix.Errno {
-	if f.child.ended {
-		return unix.ESRCH
+// Reasons why there is no copy, as bits: each is told once of a process.
+const (
+	forkFull = 1 << iota
+	forkSilent
+	forkOther
+)
+
+// unforked says what s's fork fails with, and tells why; c.mu is held.
+func (c *Cache) unforked(s, child *session, err error) unix.Errno {
+	if child.ended || c.ctx.Err() != nil {
+		return unix.ESRCH // it was killed, or never began
 	}
 	if errors.Is(err, ErrLost) {
-		c.lose(&lostError{err})
+		c.lose(&lostError{err}) // which tells it once
+		return unix.ENOMEM
+	}
+	reason, do := uint8(forkOther), "see whether the node runs, and have the program try again"
+	switch {
+	case errors.Is(err, ErrFull):
+		reason, do = forkFull, fmt.Sprintf("a copy takes as much room again (%d MiB): have the node lend more (--pool-memory), or have the program start others by posix_spawn or vfork", len(s.taken())*RoomBytes>>20)
+	case errors.Is(err, context.Canceled), errors.Is(err, errGivenUp):
+		reason, err = forkSilent, fmt.Errorf("the node did not answer within %v: %w", silence, err)
+	}
+	if s.toldForks&reason == 0 {
+		s.toldForks |= reason
+		c.tell(fmt.Errorf("%w: process %d: %w; %s", ErrFork, s.pid, err, do))
 	}
 	return unix.ENOMEM
 }

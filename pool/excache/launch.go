@@ -9,9 +9,9 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -27,6 +27,10 @@ const (
 	socketVariable = "WHERRY_RUN"
 	// shimDescriptor is where a program has the shim: high, for shells use the low ones; below every limit of open files.
 	shimDescriptor = 199
+	// acceptPause is between attempts to accept a connection where the system lacks something.
+	acceptPause = 20 * time.Millisecond
+	// crowdedTime is between two lines that say that there are no descriptors.
+	crowdedTime = 10 * time.Second
 	// endTime is what processes get that the program left behind, until the kernel has ended them.
 	endTime = 5 * time.Second
 )
@@ -149,43 +153,95 @@ func libraryFile() (*os.File, error) {
 
 // listener takes processes' connections, of this user only.
 type listener struct {
-	cache  *Cache
-	l      *net.UnixListener
-	dir    string
-	path   string
-	served sync.WaitGroup
+	cache   *Cache
+	l       *net.UnixListener
+	dir     *sockdir.Held
+	path    string
+	served  sync.WaitGroup
+	crowded atomic.Int64 // when it was told last that there are no descriptors, in ns
+	spare   int          // a descriptor that is given up to turn a process away where there is no other; -1: it could not be had
 }
 
 func listen(c *Cache) (*listener, error) {
-	dir, err := sockdir.Make("wherry-run-")
+	dir, err := sockdir.Hold("wherry-run-")
 	if err != nil {
 		return nil, err
 	}
-	l := &listener{cache: c, dir: dir, path: filepath.Join(dir, "s")}
+	l := &listener{cache: c, dir: dir, path: dir.Socket(), spare: -1}
 	if l.l, err = net.ListenUnix("unix", &net.UnixAddr{Name: l.path, Net: "unix"}); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+		return nil, errors.Join(err, dir.Remove())
 	}
-	l.served.Go(func() {
-		for {
-			conn, err := l.l.AcceptUnix()
-			if err != nil {
-				return
+	l.served.Go(l.accept)
+	return l, nil
+}
+
+func (l *listener) accept() {
+	l.reserve()
+	defer func() { unix.Close(l.spare) }()
+	for {
+		conn, err := l.l.AcceptUnix()
+		switch {
+		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+			if l.turnAway() {
+				l.tell(notServed(err))
+			} else {
+				time.Sleep(acceptPause)
 			}
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			l.tell(notServed(err))
+			time.Sleep(acceptPause)
+		default:
 			l.served.Go(func() {
-				if err := c.Serve(conn); err != nil {
-					c.tell(err)
+				if err := l.cache.Serve(conn); err != nil {
+					l.tell(err)
 				}
 			})
 		}
-	})
-	return l, nil
+	}
+}
+
+// tell tells why a process is not served. Those that fork in a loop while there are no descriptors would all be told of.
+func (l *listener) tell(err error) {
+	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
+		if now, last := time.Now().UnixNano(), l.crowded.Load(); last != 0 && now-last < int64(crowdedTime) || !l.crowded.CompareAndSwap(last, now) {
+			return
+		}
+	}
+	l.cache.tell(err)
+}
+
+// turnAway ends the connection of the process that waits longest to be accepted, if one does: it would wait for ever, within a fork. The kernel has an accept
+// fail for want of a descriptor also where no process waits.
+func (l *listener) turnAway() (turned bool) {
+	if l.spare >= 0 {
+		unix.Close(l.spare)
+		l.spare = -1
+	}
+	if raw, err := l.l.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) {
+			if conn, _, err := unix.Accept4(int(fd), unix.SOCK_CLOEXEC); err == nil {
+				turned = true
+				unix.Close(conn)
+			}
+		})
+	}
+	l.reserve()
+	return turned
+}
+
+func (l *listener) reserve() {
+	if fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC); err == nil {
+		l.spare = fd
+	}
 }
 
 func (l *listener) close() {
 	l.l.Close()
 	l.cache.Close()
 	l.served.Wait()
-	os.RemoveAll(l.dir)
+	l.dir.Remove()
 }
 
 // settle waits until the sessions of processes that have ended are over, and counts what else the program left.

@@ -93,13 +93,13 @@ func (s *Regions) Take(ctx context.Context, r int) error {
 
 // Share makes a Share of memory that is open here, and stays so.
 func (s *Regions) Share(name string, mem *pool.Memory, writable bool) (Share, error) {
-	rights, need := mem.Info().Rights, "r"
+	rights, need, or := mem.Info().Rights, "r", ""
 	if writable {
-		need = "rw"
+		need, or = "rw", ", or give it to be read (--share)"
 	}
 	for _, one := range need {
 		if !strings.ContainsRune(rights, one) {
-			return Share{}, fmt.Errorf("%w: you have the rights %s to %s, and need %s: have its owner grant them, or share it to be read", pool.ErrRights, rights, name, need)
+			return Share{}, fmt.Errorf("%w: you have the rights %s to %s, and need %s: have its owner, %q, grant them (wherry pool grant, wherry pool item grant)%s", pool.ErrRights, rights, name, need, mem.Info().Owner, or)
 		}
 	}
 	return Share{Name: name, Size: mem.Size(), Writable: writable, Bind: func(r, part int) {

@@ -41,6 +41,8 @@ const (
 	callSync    = 7                  // the same: what was changed of shares there is in the store
 	callMove    = 9                  // the pairs are a room of which nothing is in use, and where else in the window it is to be: where there is none, or behind the last
 	maxPairs    = 256
+	// processDescriptors are the connection, the window, the pipe, two eventfds, the userfaultfd.
+	processDescriptors = 6
 	// faultsAtOnce are read from the kernel together.
 	faultsAtOnce = 16
 )
@@ -48,24 +50,26 @@ const (
 // session is one process of a program. What changes after Serve made it changes with the cache's mu held, but for what close and the fault
 // loop alone look at.
 type session struct {
-	conn     *net.UnixConn
-	number   uint64
-	window   int // the memfd
-	counters []byte
-	faults   *uffd.FD
-	base     uint64
-	pid      int             // as it says
-	follow   bool            // its thread ids mean here what they mean to it
-	rooms    []int           // of its window, in order; noRoom where there is none any more
-	views    []*view         // of shares
-	ended    bool            // it takes no more rooms
-	forked   bool            // a process has asked for it to get its copy
-	copied   chan unix.Errno // hears of the copy; nil: it gets none
-	fork     *forkUnderWay   // of its process; calls and end alone look at it
-	filling  sync.Mutex      // held while the store copies to its rooms: they are its own until then
-	life     int             // writing end of a pipe: when it closes the process is killed
-	stop     int             // eventfd that ends the fault loops
-	stopping atomic.Bool
+	conn      *net.UnixConn
+	number    uint64
+	window    int // the memfd
+	counters  []byte
+	faults    *uffd.FD
+	base      uint64
+	pid       int             // as it says
+	follow    bool            // its thread ids mean here what they mean to it
+	rooms     []int           // of its window, in order; noRoom where there is none any more
+	views     []*view         // of shares
+	ended     bool            // it takes no more rooms
+	toldForks uint8           // why its forks were refused
+	toldViews uint8           // why it may not change shares
+	forked    bool            // a process has asked for it to get its copy
+	copied    chan unix.Errno // hears of the copy; nil: it gets none
+	fork      *forkUnderWay   // of its process; calls and end alone look at it
+	filling   sync.Mutex      // held while the store copies to its rooms: they are its own until then
+	life      int             // writing end of a pipe: when it closes the process is killed
+	stop      int             // eventfd that ends the fault loops
+	stopping  atomic.Bool
 	turns
 	placed int // bytes of the last install that are there
 }
@@ -108,7 +112,7 @@ func (c *Cache) serve(s *session) error {
 	if err := c.greet(s); errors.Is(err, io.EOF) || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
 		return nil // it has ended, or is a fork's that was refused
 	} else if err != nil {
-		return fmt.Errorf("%w: %w", ErrProgram, err)
+		return notServed(err)
 	}
 	c.mu.Lock()
 	c.started++
@@ -120,6 +124,14 @@ func (c *Cache) serve(s *session) error {
 	c.config.Store.Wake()
 	s.looping.Wait()
 	return err
+}
+
+// notServed is the error of a process that cannot be served, with what to do where this process is at its limit.
+func notServed(err error) error {
+	if errors.Is(err, unix.EMFILE) {
+		err = fmt.Errorf("%w; each process of the program takes %d descriptors of wherry run: raise ulimit -n where that is started", err, processDescriptors)
+	}
+	return fmt.Errorf("%w: %w", ErrProgram, err)
 }
 
 func (s *session) close() {
@@ -288,7 +300,7 @@ func (c *Cache) call(s *session, call, arg uint64, pairs []byte) (status, value 
 	count := len(pairs) / 16
 	switch {
 	case call == callTake && count == 0:
-		status = c.takeUpTo(s, arg)
+		status = c.allocated(s, arg)
 	case call == callFork && count == 0:
 		status = c.fork(s, arg)
 	case call == callParted && count == 0:
@@ -321,17 +333,32 @@ func (c *Cache) call(s *session, call, arg uint64, pairs []byte) (status, value 
 	return status, uint64(len(s.rooms)) * RoomBytes, -1, nil
 }
 
-// takeUpTo makes s's window usable up to an offset; the answer is an errno.
-func (c *Cache) takeUpTo(s *session, to uint64) uint64 {
+// takeUpTo makes s's window usable up to an offset.
+func (c *Cache) takeUpTo(s *session, to uint64) error {
 	if to > windowBytes {
-		return uint64(unix.ENOMEM)
+		return fmt.Errorf("%w: a process has at most %d GiB", ErrFull, windowBytes>>30)
 	}
 	for uint64(len(s.rooms))*RoomBytes < to {
 		if err := c.take(s); err != nil {
-			return uint64(unix.ENOMEM)
+			return err
 		}
 	}
-	return 0
+	return nil
+}
+
+// allocated answers callTake: an errno. The first time that there is no room for what a program allocates is told.
+func (c *Cache) allocated(s *session, to uint64) uint64 {
+	err := c.takeUpTo(s, to)
+	if err == nil {
+		return 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if errors.Is(err, ErrFull) && !c.refused {
+		c.refused = true
+		c.tell(err)
+	}
+	return uint64(unix.ENOMEM)
 }
 
 // noRoom is at a place of a window whose room serves another.
@@ -362,4 +389,12 @@ func (s *session) outside() Outside {
 	}
 	at := func(i int) uint64 { return binary.NativeEndian.Uint64(s.counters[8*i:]) }
 	return Outside{Mappings: at(0), Bytes: at(1), Direct: at(2), Uring: at(3), Refused: at(4), Anonymous: at(5)}
+}
+
+// forks reads those of them that are about forks.
+func (s *session) forks() ForkCounts {
+	if s.counters == nil {
+		return ForkCounts{}
+	}
+	return ForkCounts{Forks: binary.NativeEndian.Uint64(s.counters[6*8:]), ForksRefused: binary.NativeEndian.Uint64(s.counters[7*8:])}
 }

@@ -299,7 +299,11 @@ func (c *Cache) loseShare(sh *share, err error) {
 	for _, r := range sh.rooms {
 		c.core.Lose(r)
 	}
-	c.tell(fmt.Errorf("share %s: %w", sh.Name, loss(err)))
+	gone := ""
+	if sh.Writable {
+		gone = ", and what was changed since it was last saved (msync)"
+	}
+	c.tell(fmt.Errorf("share %s: %w%s; see whether its node runs and has it, and start the program again", sh.Name, loss(err), gone))
 }
 
 // flush puts what was changed of a share into the store, as it is at one moment: writes wait until all is there.
@@ -397,6 +401,7 @@ func (c *Cache) viewed(s *session, device, inode uint64, v view) (errno uint64, 
 		}
 		v.s, v.share = s, sh
 		if errno := v.check(); errno != 0 {
+			c.refuseView(&v, errno)
 			return uint64(errno), -1
 		}
 		s.views = append(s.views, &v)
@@ -418,7 +423,8 @@ func (v *view) check() unix.Errno {
 		return unix.ENOMEM
 	case slices.ContainsFunc(v.s.views, func(o *view) bool { return o.overlaps(v.addr, v.addr+v.size) }):
 		return unix.EEXIST // one of two would get the other's faults
-	case v.write && slices.ContainsFunc(v.share.views, func(o *view) bool { return o.write && o.s != v.s }):
+	}
+	if w := v.share.writer(); v.write && w != nil && w != v.s {
 		return unix.EBUSY
 	}
 	return 0
@@ -446,6 +452,37 @@ func (c *Cache) unviewed(s *session, addr, size uint64) {
 			v.cut(addr, to)
 		}
 	}
+}
+
+// refuseView tells why a process may not change a share, once for each reason of a process; c.mu is held.
+func (c *Cache) refuseView(v *view, errno unix.Errno) {
+	why, reason := "", uint8(0)
+	switch errno {
+	case unix.EACCES:
+		reason, why = viewReadOnly, "it was given to be read: give it with --share-write"
+	case unix.EBUSY:
+		reason, why = viewBusy, fmt.Sprintf("process %d has, and one at a time may: let that unmap it or end first, or map it to be read", v.share.writer().pid)
+	}
+	if v.s.toldViews&reason != reason {
+		v.s.toldViews |= reason
+		c.tell(fmt.Errorf("%w: share %s: process %d may not map it for writing (%s): %s", ErrShare, v.share.Name, v.s.pid, unix.ErrnoName(errno), why))
+	}
+}
+
+// Reasons that were told of a process, as bits.
+const (
+	viewReadOnly = 1 << iota
+	viewBusy
+)
+
+// writer is the process that has a share mapped for writing, nil: none.
+func (sh *share) writer() *session {
+	for _, v := range sh.views {
+		if v.write {
+			return v.s
+		}
+	}
+	return nil
 }
 
 func (v *view) overlaps(from, to uint64) bool { return v.addr < to && from < v.addr+v.size }

@@ -3,6 +3,7 @@ package excache
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"os/exec"
 	"path/filepath"
@@ -74,9 +75,10 @@ func TestShared(t *testing.T) {
 			if s.Fetched < sharedBytes/PageBytes || s.Saved != 0 || s.LocalPages > 2<<20/PageBytes {
 				t.Errorf("%+v", s)
 			}
-			if got := r.run(t, program, "refused", "/wherry/work:table"); got != "ok" {
+			if got := r.output(t, program, "refused", "/wherry/work:table"); got != "ok" {
 				t.Error(got)
 			}
+			r.refusal(t, "share work:table: process ", "(EACCES): it was given to be read: give it with --share-write")
 		})
 	}
 }
@@ -118,9 +120,13 @@ func TestSharedWriter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, program := newSharedRig(t, mapped, true)
 			holder, in, _ := r.ready(t, program, "holds", "/wherry/work:table")
-			if got := r.run(t, program, "second", "/wherry/work:table"); got != "ok" {
+			if got := r.output(t, program, "reads", "/wherry/work:table"); got != "ok" { // beside the writer
 				t.Error(got)
 			}
+			if got := r.output(t, program, "second", "/wherry/work:table"); got != "ok" {
+				t.Error(got)
+			}
+			r.refusal(t, "share work:table: process ", fmt.Sprintf("(EBUSY): process %d has, and one at a time may: let that unmap it or end first", holder.Process.Pid))
 			in.Close()
 			if err := holder.Wait(); err != nil {
 				t.Error(err)
@@ -145,6 +151,47 @@ func TestSharedWriter(t *testing.T) {
 						t.Fatalf("word %d is %d in the store", n, got)
 					}
 				}
+			}
+		})
+	}
+}
+
+// refusal wants one line about a mapping that was refused, with these words.
+func (r *rig) refusal(t *testing.T, words ...string) {
+	t.Helper()
+	err := r.told(t)
+	for _, w := range words {
+		if !errors.Is(err, ErrShare) || !strings.Contains(err.Error(), w) {
+			t.Errorf("told: %v; want %q", err, w)
+		}
+	}
+	if len(r.errs) != 0 {
+		t.Errorf("told again: %v", <-r.errs)
+	}
+}
+
+// TestSharedWriterLost: where a writer cannot save, as the share is gone, a line says what is lost with it, once.
+func TestSharedWriterLost(t *testing.T) {
+	for name, mapped := range map[string]bool{"mapped": true, "fetched": false} {
+		t.Run(name, func(t *testing.T) {
+			r, program := newSharedRig(t, mapped, true)
+			holder, in, _ := r.ready(t, program, "holds", "/wherry/work:table")
+			r.store.mu.Lock()
+			r.store.gone = map[int]bool{}
+			for _, room := range r.shares[0].rooms {
+				r.store.gone[room] = true
+			}
+			r.store.mu.Unlock()
+			in.Close()
+			if err := holder.Wait(); err != nil {
+				t.Error(err)
+			}
+			r.awaitSessions(t, 0)
+			if err := r.told(t); !errors.Is(err, ErrLost) || !strings.HasPrefix(err.Error(), "share work:table: ") || !strings.Contains(err.Error(), "changed since it was last saved (msync); see whether its node runs") {
+				t.Errorf("told: %v", err)
+			}
+			if len(r.errs) != 0 {
+				t.Errorf("told again: %v", <-r.errs)
 			}
 		})
 	}

@@ -53,6 +53,10 @@ var (
 	ErrFull = errors.New("no remote memory is left")
 	// ErrLost: remote memory is gone; the program's next access to it is a SIGBUS.
 	ErrLost = errors.New("remote memory was lost")
+	// ErrFork: there is no copy of a process's window for its child; the system call fails with ENOMEM, and the program goes on.
+	ErrFork = errors.New("a fork failed with ENOMEM")
+	// ErrShare: a process may not map a share in this way; the system call fails.
+	ErrShare = errors.New("a mapping was refused")
 	// ErrProgram: the program cannot be given remote memory; the error says why, and what to do.
 	ErrProgram = errors.New("the program cannot have remote memory")
 )

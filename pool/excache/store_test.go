@@ -30,6 +30,7 @@ type testStore struct {
 	fails     func(o *testOp) error // instead of being done
 	forgets   func(r int) error     // before a discard
 	clones    func()                // before a clone
+	cloneErr  error                 // of each clone
 	takes     func()                // before a room is taken
 	gone      map[int]bool          // rooms that are lost
 }
@@ -96,6 +97,9 @@ func (s *testStore) Clone(_ context.Context, from, to int, ranges []Range) error
 	defer s.mu.Unlock()
 	if s.broken.Load() {
 		return fmt.Errorf("%w: %w", ErrLost, errBroken)
+	}
+	if s.cloneErr != nil {
+		return s.cloneErr
 	}
 	if s.rooms[from] == nil || s.rooms[to] == nil {
 		return net.ErrClosed

@@ -3,9 +3,11 @@ package pooltest
 import (
 	"bytes"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 
+	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/pool"
 )
 
@@ -49,6 +51,58 @@ func TestBackup(t *testing.T) {
 			if !errors.Is(tc.err, tc.want) || !strings.Contains(tc.err.Error(), tc.text) {
 				t.Errorf("%s: %v, want %v", what, tc.err, tc.want)
 			}
+		}
+	})
+}
+
+// TestBackupOfItem: the right to read an item is enough to back it up, and the right to write it to restore it, whoever has what right to its region; small or
+// large, private or not, spread or not.
+func TestBackupOfItem(t *testing.T) {
+	overAll(t, func(t *testing.T, f factory) {
+		g := newRig(t, f, "n1")
+		ctx, p := within(t), g.client(ann)
+		r, err := p.CreateRegion(ctx, "n1", pool.Spec{Name: "work", Size: 4 * part})
+		must(t, err)
+		_, err = g.client(bob).LookupRegion(ctx, "n1", "work")
+		if !errors.Is(err, pool.ErrNoRegion) {
+			t.Errorf("the region itself: %v", err)
+		}
+		for _, s := range []pool.ItemSpec{{Name: "small", Size: 5000}, {Name: "large", Size: 2*part + 77}, {Name: "own", Size: part, Private: true}, {Name: "tiny", Size: 100, Private: true}} {
+			it, err := r.CreateItem(ctx, s)
+			must(t, err)
+			data := random(int(s.Size), 9)
+			must(t, it.Put(ctx, data, 0))
+			if _, err := g.client(bob).LookupItem(ctx, "n1", "work", s.Name); !errors.Is(err, pool.ErrNoItem) {
+				t.Errorf("%s, without a right: %v", s.Name, err)
+			}
+			must(t, it.Grant(ctx, bob, "r"))
+			theirs, err := g.client(bob).LookupItem(ctx, "n1", "work", s.Name)
+			must(t, err)
+			var file bytes.Buffer
+			must(t, theirs.Backup(ctx, &file, nil))
+			if err := theirs.Restore(ctx, bytes.NewReader(file.Bytes()), nil); !errors.Is(err, pool.ErrRights) {
+				t.Errorf("%s, restored with the right to read: %v", s.Name, err)
+			}
+			same(t, it, 0, data)
+			must(t, it.Put(ctx, bytes.Repeat([]byte{1}, int(s.Size)), 0))
+			must(t, it.Grant(ctx, bob, "w"))
+			theirs, err = g.client(bob).LookupItem(ctx, "n1", "work", s.Name)
+			must(t, err)
+			if err := theirs.Backup(ctx, io.Discard, nil); !errors.Is(err, pool.ErrRights) {
+				t.Errorf("%s, backed up with the right to write: %v", s.Name, err)
+			}
+			must(t, theirs.Restore(ctx, bytes.NewReader(file.Bytes()), nil))
+			same(t, it, 0, data)
+			must(t, it.Put(ctx, make([]byte, s.Size), 0))
+			file.Reset()
+			must(t, it.Backup(ctx, &file, nil))
+			must(t, it.Put(ctx, data, 0))
+			must(t, theirs.Restore(ctx, &file, nil)) // of zeros
+			same(t, it, 0, make([]byte, s.Size))
+		}
+		eves := g.client(eve)
+		if _, err := eves.CreateRegion(ctx, "n1", pool.Spec{Size: part}); !errors.Is(err, cluster.ErrForbidden) {
+			t.Errorf("a region to restore to, by one that may only read: %v", err)
 		}
 	})
 }

@@ -263,7 +263,7 @@ static void crowded(void) // fewer descriptors than a fork needs are free, down 
 int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } ways[] = {{"closing", closing}, {"remote", remote}, {"advice", advice}, {"numbers", numbers},
-        {"keys", keys}, {"low", low}, {"handlers", handlers}, {"user", user}, {"root", root}, {"crowded", crowded}};
+        {"keys", keys}, {"low", low}, {"handlers", handlers}, {"refused", refused}, {"user", user}, {"root", root}, {"crowded", crowded}};
     self = argv[0];
     for (size_t i = 0; argc == 2 && i < sizeof ways / sizeof *ways; i++)
         if (!strcmp(argv[1], ways[i].name)) {

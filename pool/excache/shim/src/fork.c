@@ -47,8 +47,43 @@ static void handle(int signal, void *info, void *context)
         ((void (*)(int, void *, void *))before.handler)(signal, info, context);
 }
 
+/* The reasons that were said: bits by their number, the lowest for those that have no text. A child does not repeat them. */
+static u64 said;
+
+void fork_unmet(i64 err, const char *path)
+{
+    static const struct { i64 err; const char *why; } all[] = {
+        {0, 0},
+        {EMFILE, "too many open files (EMFILE): raise ulimit -n, or have the program close files before it forks"},
+        {ENFILE, "the system has too many open files (ENFILE): raise fs.file-max"},
+        {EACCES, "permission denied (EACCES): the program has changed its user; have it fork before it does, or start wherry run as that user"},
+        {EPERM, "not permitted (EPERM): the program has given rights up, or a security policy forbids it; have it fork before"},
+        {ENOENT, "no such file (ENOENT): the program has changed its root folder, or the folder was removed; have it fork before, or keep the folder where the program sees it"},
+        {ECONNREFUSED, "connection refused (ECONNREFUSED): wherry run has ended"},
+        {ECONNRESET, "the daemon could not take one more process (ECONNRESET): it says why"},
+    };
+    u64 i = sizeof all / sizeof *all - 1;
+    while (i && all[i].err != err)
+        i--;
+    if (said & 1ul << i)
+        return;
+    said |= 1ul << i;
+    char number[24], *at = number + sizeof number - 1;
+    *at = 0;
+    do
+        *--at = (char)('0' + err % 10);
+    while (err /= 10);
+    say("wherry run: fork fails with ENOMEM: the daemon of remote memory cannot be reached at ");
+    say(path);
+    say(": ");
+    say(i ? all[i].why : "error number ");
+    say(i ? "" : at);
+    say("\n");
+}
+
 void fork_begins(void)
 {
+    count(&counters->forks, 1);
     refusal = window_fork();
     parent = CALL0(SYS_getpid);
     made = 0;
@@ -78,7 +113,10 @@ static void settle(void)
 i64 fork_ends(void)
 {
     settle();
-    return window_parted(!refusal) || refusal;
+    i64 refused = window_parted(!refusal) || refusal;
+    if (refused)
+        count(&counters->forks_refused, 1);
+    return refused;
 }
 
 void fork_in_child(void)

@@ -41,7 +41,8 @@ static inline i64 call6(i64 n, i64 a, i64 b, i64 c, i64 d, i64 e, i64 f)
 #define CALL5(n, a, b, c, d, e) call6(n, (i64)(a), (i64)(b), (i64)(c), (i64)(d), (i64)(e), 0)
 #define CALL6(n, a, b, c, d, e, f) call6(n, (i64)(a), (i64)(b), (i64)(c), (i64)(d), (i64)(e), (i64)(f))
 
-enum { ENOENT = 2, EINTR = 4, EBADF = 9, EAGAIN = 11, ENOMEM = 12, EACCES = 13, EINVAL = 22, ENOSYS = 38 };
+enum { EPERM = 1, ENOENT = 2, EINTR = 4, EBADF = 9, EAGAIN = 11, ENOMEM = 12, EACCES = 13, EINVAL = 22, ENFILE = 23, EMFILE = 24, ENAMETOOLONG = 36, ENOSYS = 38, ECONNRESET = 104,
+       ECONNREFUSED = 111 };
 enum { PROT_READ = 1, PROT_WRITE = 2, PROT_EXEC = 4 };
 enum { MAP_SHARED = 1, MAP_PRIVATE = 2, MAP_FIXED = 0x10, MAP_ANONYMOUS = 0x20, MAP_GROWSDOWN = 0x100, MAP_NORESERVE = 0x4000, MAP_STACK = 0x20000,
        MAP_HUGETLB = 0x40000, MAP_FIXED_NOREPLACE = 0x100000 };

@@ -33,18 +33,17 @@ static char daemon_path[128];
 struct welcome { u64 magic, size, least, session, untold; int wire, file, counters, life; };
 static struct welcome child = {.wire = -1}; /* of the child that is being forked */
 
-static void say(const char *what)
+void say(const char *what)
 {
-    static const char prefix[] = "wherry run: ";
     u64 n = 0;
     while (what[n])
         n++;
-    CALL3(SYS_write, 2, prefix, sizeof prefix - 1);
     CALL3(SYS_write, 2, what, n);
 }
 
 void fail(const char *why)
 {
+    say("wherry run: ");
     say(why);
     CALL1(SYS_exit_group, 125);
     for (;;)
@@ -87,8 +86,8 @@ static void receive_all(void *b, u64 n)
     }
 }
 
-/* Reads a message's first bytes, and up to three descriptors that come with it: -1 for those that do not. */
-static void receive_with(int from, void *b, u64 n, int fds[3])
+/* Reads a message's first bytes, and up to three descriptors that come with it: -1 for those that do not. 0: the daemon has closed the connection. */
+static int received(int from, void *b, u64 n, int fds[3])
 {
     struct rights c = {0};
     struct iovec v = {b, n};
@@ -97,12 +96,13 @@ static void receive_with(int from, void *b, u64 n, int fds[3])
     do
         k = CALL3(SYS_recvmsg, from, &m, MSG_CMSG_CLOEXEC);
     while (patient(k));
+    for (u64 i = 0; i < 3; i++)
+        fds[i] = k > 0 && m.controllen >= 16 && c.type == SCM_RIGHTS && c.len >= 16 + (i + 1) * sizeof(int) ? c.fds[i] : -1;
     if (k <= 0)
-        fail("the daemon of remote memory is gone\n");
+        return 0;
     if ((u64)k < n)
         fail("the daemon of remote memory speaks another language\n");
-    for (u64 i = 0; i < 3; i++)
-        fds[i] = m.controllen >= 16 && c.type == SCM_RIGHTS && c.len >= 16 + (i + 1) * sizeof(int) ? c.fds[i] : -1;
+    return 1;
 }
 
 u64 ask(u64 call, u64 pairs, u64 argument, const u64 *list, struct reply *to)
@@ -112,7 +112,8 @@ u64 ask(u64 call, u64 pairs, u64 argument, const u64 *list, struct reply *to)
     send_all(head, sizeof head);
     if (pairs)
         send_all(list, 16 * pairs);
-    receive_with(wire, answer, sizeof answer, fds);
+    if (!received(wire, answer, sizeof answer, fds))
+        fail("the daemon of remote memory is gone\n");
     if (call == CALL_TAKE || call == CALL_MOVE)
         room = answer[1];
     if (to)
@@ -520,20 +521,22 @@ void window_claim(u8 *p, u64 n, int foreign)
         ranges[i].flags |= PART;
 }
 
-static int connect_to(const char *path)
+static i64 connect_to(const char *path)
 {
     struct { unsigned short family; char path[108]; } a = {AF_UNIX, {0}};
     u32 n = 0;
     for (; path[n]; n++) {
         if (n == sizeof a.path - 1)
-            return -1;
+            return -ENAMETOOLONG;
         a.path[n] = path[n];
     }
-    int s = (int)CALL3(SYS_socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    i64 s = CALL3(SYS_socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), err = 0;
     const u64 slice[2] = {0, WAIT_MS * 1000};
-    if (s >= 0 && (CALL5(SYS_setsockopt, s, SOL_SOCKET, SO_RCVTIMEO, slice, sizeof slice) < 0 || CALL3(SYS_connect, s, &a, 3 + n) < 0)) {
+    if (s < 0)
+        return s;
+    if ((err = CALL5(SYS_setsockopt, s, SOL_SOCKET, SO_RCVTIMEO, slice, sizeof slice)) < 0 || (err = CALL3(SYS_connect, s, &a, 3 + n)) < 0) {
         CALL1(SYS_close, s);
-        return -1;
+        return err;
     }
     return s;
 }
@@ -600,17 +603,37 @@ static i64 watch(int forked)
     return err < 0 ? err : map_part(off, window_size - off, MAP_FIXED_NOREPLACE);
 }
 
-/* Hears the daemon's welcome on a new connection; 0 if the process has no room for the descriptors that come with it. */
-static int meet(struct welcome *to)
+static void close_all(struct welcome *w)
+{
+    CALL1(SYS_close, w->wire);
+    CALL1(SYS_close, w->file);
+    CALL1(SYS_close, w->counters);
+    CALL1(SYS_close, w->life);
+    w->wire = -1;
+}
+
+/* Connects to the daemon and hears its welcome; or an error: -EMFILE if the process has no room for the descriptors that come with it, -ECONNRESET if the daemon
+ * has closed the connection. */
+static i64 meet(const char *path, struct welcome *to)
 {
     u64 words[5];
     int fds[3];
-    receive_with(to->wire, words, sizeof words, fds);
+    i64 s = connect_to(path);
+    if (s < 0)
+        return s;
+    *to = (struct welcome){.wire = (int)s, .file = -1, .counters = -1, .life = -1};
+    if (!received(to->wire, words, sizeof words, fds)) {
+        close_all(to);
+        return -ECONNRESET;
+    }
     if (words[0] != MAGIC)
         fail("the daemon of remote memory speaks another language\n");
     to->magic = words[0], to->size = words[1], to->least = words[2], to->session = words[3], to->untold = words[4];
     to->file = fds[0], to->counters = fds[1], to->life = fds[2];
-    return fds[2] >= 0;
+    if (fds[2] >= 0)
+        return 0;
+    close_all(to);
+    return -EMFILE;
 }
 
 int window_owns(int fd)
@@ -674,23 +697,12 @@ static void join_session(const struct welcome *w, int forked)
     window_on = 1;
 }
 
-static void close_all(struct welcome *w)
-{
-    CALL1(SYS_close, w->wire);
-    CALL1(SYS_close, w->file);
-    CALL1(SYS_close, w->counters);
-    CALL1(SYS_close, w->life);
-    w->wire = -1;
-}
-
 i64 window_fork(void)
 {
     tell(); /* what is dead is not copied */
-    child.wire = connect_to(daemon_path);
-    if (child.wire < 0 || !meet(&child)) {
-        if (child.wire >= 0)
-            close_all(&child);
-        say("fork: the daemon of remote memory cannot be reached: the program has changed its user or its root folder, or has no descriptor free\n");
+    i64 unmet = meet(daemon_path, &child);
+    if (unmet < 0) {
+        fork_unmet(-unmet, daemon_path);
         return -ENOMEM;
     }
     u64 err = ask(CALL_FORK, 0, child.session, 0, 0);
@@ -752,14 +764,19 @@ void window_open(void)
     CALL1(SYS_close, fd);
     if (!n)
         return;
-    struct welcome w = {.wire = connect_to(path)};
-    if (w.wire < 0)
+    struct welcome w;
+    i64 unmet = meet(path, &w);
+    if (unmet == -EMFILE || unmet == -ENFILE)
+        fail("the process has no descriptors free for remote memory (ulimit -n)\n");
+    if (unmet == -ECONNRESET)
+        fail("this process cannot have remote memory\n"); /* the daemon says why */
+    if (unmet == -EACCES || unmet == -EPERM)
+        fail("this process may not reach the daemon of remote memory: it runs as another user than wherry run\n");
+    if (unmet < 0)
         fail("no daemon of remote memory answers; the program was started by one that has ended\n");
     i64 table = CALL6(SYS_mmap, 0, MAX_RANGES * sizeof *ranges, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (table < 0 && table > -4096)
         fail("no addresses are left for the table of remote memory (ulimit -v)\n");
     ranges = (struct range *)table;
-    if (!meet(&w))
-        fail("the process has no descriptors free for remote memory\n");
     join_session(&w, 0);
 }

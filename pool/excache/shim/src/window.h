@@ -11,7 +11,7 @@ extern u64 window_size;
 extern u64 window_least; /* smaller allocations are not the window's */
 
 /* Counters that the daemon reads; it has them in this order. */
-struct counters { u64 mappings, bytes, direct, uring, refused, anonymous; };
+struct counters { u64 mappings, bytes, direct, uring, refused, anonymous, forks, forks_refused; };
 extern struct counters *counters;
 static inline void count(u64 *c, u64 n) { __atomic_fetch_add(c, n, __ATOMIC_RELAXED); }
 
@@ -65,6 +65,8 @@ i64 window_parted(int forked);
 /* What the handlers of a fork do (fork.c), with these three and with the lock held from the first to the second or third. Nonzero: the child got no copy. */
 void fork_begins(void);
 i64 fork_ends(void);
+/* Says, once for each reason, that the daemon at path cannot be told of a fork. */
+void fork_unmet(i64 err, const char *path);
 void fork_in_child(void);
 
 /* O_DIRECT lets the device write to a page after the cache took it away: the bytes would be lost (direct.c). Without the lock. */
@@ -102,5 +104,7 @@ struct reply { u64 value; int fd; };
 u64 ask(u64 call, u64 pairs, u64 argument, const u64 *list, struct reply *to);
 /* Has the daemon hear of faults in n bytes at p, and no forked child have them. */
 i64 watch_part(u64 at, u64 n);
+/* Writes to standard error. */
+void say(const char *what);
 /* The daemon is gone, or memory is lost: the program must not go on. */
 void __attribute__((noreturn)) fail(const char *why);
