@@ -22,6 +22,7 @@ type ndjsonFormat struct {
 	infer  *Inference
 	bad    *BadLines
 	looked bool            // the columns are those of the first rows
+	empty  error           // what is wrong if no file has a row: of the first
 	met    map[string]bool // columns that some row has
 }
 
@@ -78,7 +79,9 @@ func (f *ndjsonFormat) look(ctx context.Context, in Input, first column.Schema) 
 		}
 	}
 	if len(names) == 0 {
-		return nil, rowless(in, bad)
+		if rows = 0; f.empty == nil { // a later file may have some
+			f.empty = rowless(in, bad)
+		}
 	}
 	for i := range seen {
 		if f.o.ColumnTypes.Index(names[i]) < 0 && seen[i].isTorn() {

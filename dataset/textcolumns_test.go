@@ -180,6 +180,51 @@ func TestBadColumns(t *testing.T) {
 	}
 }
 
+// Types come from the first file with rows; files without any, wherever they stand, change nothing.
+func TestEmptyFiles(t *testing.T) {
+	const want = "a,b\n1,x\n2,\n"
+	rows := `{"a":1,"b":"x"}` + "\n" + `{"a":2}` + "\n"
+	for _, c := range []struct {
+		format      Format
+		empty, some string
+	}{
+		{NDJSON, "", rows}, {NDJSON, "\n \n", rows}, {CSV, "a,b\n", want},
+		{Arrow, converted(t, writer.Arrow, ""), converted(t, writer.Arrow, rows)},
+		{Parquet, converted(t, writer.Parquet, ""), converted(t, writer.Parquet, rows)},
+	} {
+		empty, some := text("empty", c.empty), text("some", c.some)
+		for _, files := range [][]Input{{empty, some}, {empty, empty, some, empty}, {some, empty}} {
+			p, got, err := columnsText(t, 1, Options{Format: c.format}, files...)
+			if err != nil || got != want || p.Columns.List() != "a:i64,b:utf8" {
+				t.Errorf("%s, %q first: %q of %v, %v", c.format, c.empty, got, p, err)
+			}
+		}
+	}
+	p, got, err := columnsText(t, 1, Options{Format: NDJSON}, text("x", "{}\n{}\n"), text("y", rows))
+	if err != nil || got != "a,b\n,\n,\n1,x\n2,\n" || p.Files[0].Sampled != 0 || p.Files[1].Sampled != 2 {
+		t.Errorf("%q of %+v, %v", got, p, err)
+	}
+	p, got, err = columnsText(t, 1, Options{Format: NDJSON, SkipBad: 1}, text("x", "[\n"), text("y", rows))
+	if err != nil || got != want || p.Bad.Count != 1 {
+		t.Errorf("%q of %+v, %v", got, p, err)
+	}
+	for _, c := range [][2]string{{"", "x has no row from which"}, {"[\n", "x: line 1: it is not"}} {
+		if _, _, err := columnsText(t, 1, Options{Format: NDJSON}, text("x", c[0]), text("y", "")); err == nil || !strings.Contains(err.Error(), c[1]) {
+			t.Error(err)
+		}
+	}
+}
+
+// converted is a file of columns a and b.
+func converted(t *testing.T, to writer.Format, rows string) string {
+	t.Helper()
+	_, file, err := loadedAs(t, to, 1, Options{Format: NDJSON, ColumnTypes: types(t, "a:i64,b:utf8")}, text("x", rows))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
 // Bad lines are left out as far as is allowed, and whole.
 func TestBadLinesOfColumns(t *testing.T) {
 	o := Options{Format: CSV, SkipBad: 2, ColumnTypes: types(t, "a:i64,b:utf8,c:bool")}
