@@ -75,7 +75,7 @@ type FileStats struct {
 
 // columnFormat reads files of one format as columns.
 type columnFormat interface {
-	// look finds a file's columns. Those of the first file are known when another is looked at, and are the same; see agree.
+	// look finds a file's columns; none if it has no row that names one. Those of the first file are known when another is looked at, and are the same; see agree.
 	look(ctx context.Context, in Input, known column.Schema) (column.Schema, error)
 	// open reads the rows.
 	open(ctx context.Context, in Input, phase Phase, s column.Schema) (columnar, error)
@@ -128,6 +128,9 @@ func scanColumns(ctx context.Context, ins []Input, o *Options) (*Plan, error) {
 			return nil, err
 		}
 		f.total += max(in.Size(), 0)
+	}
+	if nd, ok := f.format.(*ndjsonFormat); ok && len(f.schema) == 0 {
+		return nil, nd.empty
 	}
 	if err := f.schema.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrInput, ins[0].Name(), err)

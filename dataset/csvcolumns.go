@@ -26,6 +26,8 @@ type csvFile struct {
 	csvReader
 	names []string
 	first [][]byte // the first record, if it is no header
+	blank int64    // records in front of it: empty lines, if there is one column
+	quote bool     // the first record's first field stood in quotes
 	given bool     // Options.Schema says which columns there are: others are left out
 	head  bool     // there is a header
 }
@@ -68,6 +70,9 @@ func (c *csvFile) header(record [][]byte, o *Options) error {
 			c.names = append(c.names, fmt.Sprintf("c%d", i+1))
 			c.first = append(c.first, bytes.Clone(text))
 		}
+		if len(record) == 1 && o.Columnar() {
+			c.blank, c.quote = c.csvReader.first-1, c.inQuotesAt(0)
+		}
 		return nil
 	}
 	for i, text := range record {
@@ -89,8 +94,15 @@ func (c *csvFile) header(record [][]byte, o *Options) error {
 
 // next reads a record, valid until the next call.
 func (c *csvFile) next() ([][]byte, error) {
+	if c.blank > 0 {
+		c.blank--
+		c.quoted = c.quoted[:0]
+		return [][]byte{nil}, nil
+	}
 	if first := c.first; first != nil {
-		c.first = nil
+		if c.first = nil; c.quote {
+			c.quoted = append(c.quoted[:0], true)
+		}
 		return first, nil
 	}
 	return c.record()

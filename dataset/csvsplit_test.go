@@ -103,6 +103,11 @@ func TestOneColumn(t *testing.T) {
 		{Options{Format: CSV}, "a\n" + filler, ""},
 		{Options{Format: CSV}, "a\r\n1\r\n\r\n2", "a\n1\n\n2\n"},
 		{Options{Format: CSV, NoHeader: true}, "1\n\n2\n", "c1\n1\n\n2\n"},
+		{Options{Format: CSV, NoHeader: true}, "\n\r\n1\n\n2\n", "c1\n\n\n1\n\n2\n"},
+		{Options{Format: CSV, NoHeader: true}, "\n\"\"\nx\n", "c1\n\n\"\"\nx\n"},
+		{Options{Format: CSV, NoHeader: true}, "\n\n1,2\n\n3,4\n", "c1,c2\n1,2\n3,4\n"},
+		{Options{Format: CSV, NoHeader: true}, "\n" + filler, "c1\n\n" + filler},
+		{Options{Format: CSV, Schema: mustSchema(t, "s:str")}, "\nx\n", "s\n\nx\n"},
 		{Options{Format: CSV, Schema: mustSchema(t, "s:str")}, "x\n\n\"\"\n", "s\nx\n\n\"\"\n"},
 		{Options{Format: CSV}, "a,b\n1,2\n\n3,4\n\n", "a,b\n1,2\n3,4\n"},
 	} {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/wherry-fabric/wherry/column"
 	"github.com/wherry-fabric/wherry/dataset/part"
@@ -124,6 +125,8 @@ func putStruct(names []string, put []jsonPutter) jsonPutter {
 		err := eachMember(value, func(name string, value []byte) error {
 			i, ok := index[name]
 			switch {
+			case !ok && !utf8.ValidString(name):
+				return checkName([]byte(name))
 			case !ok:
 				return fmt.Errorf("it has a member %.80q, and its type has no such field; %s", name, schema.Suggest(name, names))
 			case done[i]:
@@ -153,7 +156,7 @@ func eachMember(object []byte, member func(name string, value []byte) error) err
 		end := skipString(object, i)
 		name, err := unquote(object[i:end], nil)
 		if err != nil {
-			return err
+			return fmt.Errorf("the name of a member: %w", err)
 		}
 		i = skipSpace(object, skipSpace(object, end)+1) // the colon
 		end = skipValue(object, i)

@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
@@ -22,6 +24,7 @@ type ndjsonFormat struct {
 	infer  *Inference
 	bad    *BadLines
 	looked bool            // the columns are those of the first rows
+	empty  error           // what is wrong if no file has a row: of the first
 	met    map[string]bool // columns that some row has
 }
 
@@ -41,22 +44,25 @@ func (f *ndjsonFormat) look(ctx context.Context, in Input, first column.Schema) 
 	var names []string
 	var seen []evidence
 	index := map[string]int{}
-	rows := int64(0)
-	w := &objects{lines: t.lines}
+	rows, w := int64(0), &objects{lines: t.lines}
 	var sample sampling
 	var bad *LineError // the first
 	for sample.goesOn(t.consumed(), seen, func(c int) bool { return f.o.ColumnTypes.Index(names[c]) >= 0 }) {
 		err := w.next(func(name []byte, value []byte) error {
 			c, ok := index[string(name)]
 			if !ok {
-				if c = len(names); c == column.MaxColumns {
-					return fmt.Errorf("%w: its objects have more than %d members, the most columns there can be", ErrInput, column.MaxColumns)
+				if err := w.another(name, len(names)); err != nil {
+					return err
 				}
+				c = len(names)
 				index[string(name)] = c
 				names, seen = append(names, string(name)), append(seen, evidence{})
 			}
-			if !sample.sees(c) {
+			if !sample.sees(c) || f.o.ColumnTypes.Index(names[c]) >= 0 {
 				return nil
+			}
+			if err := checkWithin(value, 0); err != nil {
+				return w.lines.errorf(names[c], "%w", err)
 			}
 			seen[c].seeJSON(value, f.o.Nulls, 0)
 			return nil
@@ -72,24 +78,32 @@ func (f *ndjsonFormat) look(ctx context.Context, in Input, first column.Schema) 
 		}
 		rows++
 	}
+	if rows == 0 { // members of bad lines say nothing
+		names, seen = nil, nil
+	}
 	for _, g := range f.o.ColumnTypes { // it may come later
-		if _, ok := index[g.Name]; !ok {
+		if !slices.Contains(names, g.Name) {
 			names, seen = append(names, g.Name), append(seen, evidence{})
 		}
 	}
 	if len(names) == 0 {
-		return nil, rowless(in, bad)
+		rows, f.empty = 0, cmp.Or(f.empty, rowless(in, bad)) // a later file may have some
 	}
 	for i := range seen {
 		if f.o.ColumnTypes.Index(names[i]) < 0 && seen[i].isTorn() {
-			return nil, fmt.Errorf("%w: %s: the member %q, or one within it, is a list or an object in some rows and not in others, or goes more than %d deep, or has more than %d members: give its type, or take it as text (--types '%s')",
-				ErrInput, in.Name(), names[i], column.MaxNesting, maxInferredFields, column.Schema{{Name: names[i], Type: column.Type{ID: column.UTF8}}}.List())
+			return nil, torn(in, names[i])
 		}
 	}
 	s := known(names, seen, f.o.ColumnTypes)
 	f.infer.note(rows, s, seen, f.o.ColumnTypes)
 	f.looked = true
 	return s, nil
+}
+
+// torn is the error of a member that is no column of lists or structs.
+func torn(in Input, name string) error {
+	return fmt.Errorf("%w: %s: the member %q, or one within it, is a list or an object in some rows and not in others, or goes more than %d deep, or has more than %d members, or one whose name is empty or longer than %d bytes: give its type, or take it as text (--types '%s')",
+		ErrInput, in.Name(), name, column.MaxNesting, maxInferredFields, column.MaxNameBytes, column.Schema{{Name: name, Type: column.Type{ID: column.UTF8}}}.List())
 }
 
 // firstLine keeps the first bad line; any other error is handed back.
@@ -123,6 +137,17 @@ func (f *ndjsonFormat) unmet() (out []string) {
 type objects struct {
 	lines *lineReader
 	name  []byte // unescaped
+}
+
+// another checks a member that becomes a column behind others.
+func (w *objects) another(name []byte, others int) error {
+	if err := checkName(name); err != nil {
+		return w.lines.errorf("", "%w", err)
+	}
+	if others == column.MaxColumns {
+		return fmt.Errorf("%w: its objects have more than %d members, the most columns there can be", ErrInput, column.MaxColumns)
+	}
+	return nil
 }
 
 // next hands a line's members out, as they are written but for names, which are unescaped. Both are valid until the following call.
@@ -166,7 +191,7 @@ func (w *objects) members(line []byte, member func(name, value []byte) error) er
 		if bytes.IndexByte(name, '\\') >= 0 {
 			text, err := unquote(line[i:end], nil)
 			if err != nil {
-				return w.lines.errorf("", "%w", err)
+				return w.lines.errorf("", "the name of a member: %w", err)
 			}
 			name = text
 		}
@@ -191,6 +216,9 @@ func unquote(quoted, buf []byte) ([]byte, error) {
 	var s string
 	if err := json.Unmarshal(quoted, &s); err != nil {
 		return nil, err
+	}
+	if !utf8.Valid(text) {
+		return nil, notUTF8(text)
 	}
 	if replaced(s) > replaced(string(text))+len(escapedReplacement.FindAll(text, -1)) {
 		return nil, errHalf
@@ -285,6 +313,9 @@ func (r *ndjsonColumns) member(name, value []byte) error {
 		var ok bool
 		if c, ok = r.index[string(name)]; !ok && r.f.o.fields != nil {
 			return nil
+		}
+		if err := checkName(name); !ok && err != nil {
+			return r.objects.lines.errorf("", "%w", err)
 		} else if !ok && !r.f.looked {
 			return r.objects.lines.errorf("", "it has a member %s, and the dataset has no such column; %s", clipped(name), schema.Suggest(string(name), r.schema.Names()))
 		} else if !ok {

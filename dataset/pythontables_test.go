@@ -310,3 +310,38 @@ with pa.ipc.new_stream(f'{dir}/odd.arrows', t.schema) as w: w.write_table(t)
 		t.Error(err)
 	}
 }
+
+// Lists of views, in any order and with values in common, are read as pyarrow has them as lists.
+func TestListViews(t *testing.T) {
+	dir := t.TempDir()
+	python(t, `
+import sys, pyarrow as pa
+dir = sys.argv[1]
+def view(typ, n, valid, offsets, sizes, values):
+    c = 'q' if typ.id == pa.large_list_view(pa.null()).id else 'i'
+    import struct
+    return pa.Array.from_buffers(typ, n, [pa.py_buffer(bytes([valid])), pa.py_buffer(struct.pack(f'{n}{c}', *offsets)), pa.py_buffer(struct.pack(f'{n}{c}', *sizes))], children=[values])
+words = pa.array(['a', None, 'übel', 'dd', 'unused'])
+items = view(pa.list_view(pa.string()), 5, 0b11011, [2, 0, 4, 0, 1], [2, 3, 1, 0, 3], words)
+large = view(pa.large_list_view(pa.int64()), 5, 0b10111, [0, 0, 1, 1, 2], [3, 3, 2, 2, 0], pa.array([1, None, 3]))
+deep = view(pa.list_view(items.type), 5, 0b11111, [3, 1, 0, 0, 2], [2, 1, 5, 0, 1], items)
+point = pa.StructArray.from_arrays([items, large], ['i', 'l'])
+deeper = view(pa.large_list_view(point.type), 5, 0b11110, [0, 3, 0, 1, 1], [0, 2, 5, 0, 1], point)
+within = pa.ListArray.from_arrays(pa.array([0, 1, 1, None, 3, 5]), large)
+text = pa.array(['x', None, 'a text longer than twelve', '', 'y'], pa.string_view())
+raw = pa.array([b'x', None, b'bytes longer than twelve', b'', b'y'], pa.binary_view())
+texts = view(pa.list_view(pa.string_view()), 5, 0b01111, [2, 0, 4, 0, 1], [2, 3, 1, 0, 3], text)
+t = pa.table({'n': [1, 2, 3, 4, 5], 'items': items, 'large': large, 'deep': deep, 'point': point, 'deeper': deeper, 'within': within, 'text': text, 'raw': raw, 'texts': texts})
+t.validate(full=True)
+lists = pa.table({c: pa.array(t[c].to_pylist(), {'n': pa.int64(), 'items': pa.list_(pa.string()), 'large': pa.list_(pa.int64()), 'deep': pa.list_(pa.list_(pa.string())),
+    'point': pa.struct([('i', pa.list_(pa.string())), ('l', pa.list_(pa.int64()))]), 'deeper': pa.list_(pa.struct([('i', pa.list_(pa.string())), ('l', pa.list_(pa.int64()))])),
+    'within': pa.list_(pa.list_(pa.int64())), 'text': pa.string(), 'raw': pa.binary(), 'texts': pa.list_(pa.string())}[c]) for c in t.column_names})
+with pa.ipc.new_stream(f'{dir}/views.arrows', lists.schema) as w: w.write_table(lists)
+for codec in [None, 'lz4', 'zstd']:
+    with pa.ipc.new_file(f'{dir}/views-{codec}.arrow', t.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as w: w.write_table(t)
+with pa.ipc.new_file(f'{dir}/views-cut.arrow', t.schema) as w:
+    for i in range(5): w.write_table(t.slice(i, 1))
+with pa.ipc.new_stream(f'{dir}/views-stream.arrow', t.schema) as w: w.write_table(t)
+`, dir)
+	sameTables(t, dir, Arrow, ".arrow")
+}

@@ -189,6 +189,12 @@ func (r *textRows) value(c int, text, written []byte) error {
 
 // refused says what mends it that a column does not hold a value.
 func (r *textRows) refused(c int, written []byte, err error) error {
+	if errors.Is(err, errHalf) || errors.Is(err, errNotUTF8) {
+		return err // whatever the type
+	}
+	if t := r.schema[c].Type; r.added && t.Nested() {
+		return fmt.Errorf("%w; the dataset has the column as %v: write such values as it has them, or leave such lines out (--skip-bad)", err, t)
+	}
 	if r.added {
 		return fmt.Errorf("%w, as which the dataset has the column: if it means a missing value say so (--null), or leave such lines out (--skip-bad)", err)
 	}

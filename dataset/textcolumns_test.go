@@ -120,6 +120,7 @@ func TestF32(t *testing.T) {
 // Bad input is an error that names file, line, column and value, and says what mends it.
 func TestBadColumns(t *testing.T) {
 	late := "n,s\n" + strings.Repeat("1,abcdefghijklmnopqrstuvwxyz0123456789\n", sampleBytes/30) + "1.5,x\n"
+	long := strings.Repeat(`{"a":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}`+"\n", sampleBytes/40)
 	for _, c := range []struct {
 		o     Options
 		files []Input
@@ -152,7 +153,17 @@ func TestBadColumns(t *testing.T) {
 		{Options{Format: NDJSON}, []Input{text("x.ndjson", `{"a":[{"b":1},{"b":{"c":1}}]}`)}, []string{`member "a", or one within it`}},
 		{Options{Format: NDJSON}, []Input{text("x.ndjson", `{"a":1}`+"\n"+`{"a":1,"a":2}`)}, []string{"line 2: column a", "stands twice"}},
 		{Options{Format: NDJSON}, []Input{text("x.ndjson", `{"a":"\ud800"}`)}, []string{"line 1: column a", "half a character"}},
-		{Options{Format: NDJSON}, []Input{text("x.ndjson", strings.Repeat(`{"a":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}`+"\n", sampleBytes/40)+`{"b":1}`)}, []string{`a member "b"`, "b:utf8"}},
+		{Options{Format: NDJSON}, []Input{text("x.ndjson", long+`{"b":1}`)}, []string{`a member "b"`, "b:utf8"}},
+		{Options{Format: NDJSON}, []Input{text("x.ndjson", "{\"b\":1}\n{\"a\xff\":1}")}, []string{`x.ndjson: line 2: the name of a member: "a\xff" is not UTF-8: convert the file (iconv`}},
+		{Options{Format: NDJSON}, []Input{text("x.ndjson", `{"a\ud800":1}`)}, []string{`x.ndjson: line 1: the name of a member: it has an escape from \ud800 to \udfff that is half a character: mend it`}},
+		{Options{Format: NDJSON}, []Input{text("x.ndjson", `{"":1}`)}, []string{"x.ndjson: line 1: the name of a member is empty: name it, or give the columns that are to be loaded (--schema)"}},
+		{Options{Format: NDJSON}, []Input{text("x.ndjson", `{"`+strings.Repeat("a", 256)+`":1}`)}, []string{`x.ndjson: line 1: the name of a member, "aaa`, "has 256 bytes, at most 255 are allowed: shorten"}},
+		{Options{Format: NDJSON}, []Input{text("x.ndjson", `{"a":[{"b\ud800":1}]}`)}, []string{"x.ndjson: line 1: column a: the name of a member: it has an escape"}},
+		{Options{Format: NDJSON}, []Input{text("x.ndjson", "{\"a\":{\"b\":1}}\n{\"a\":{\"b\xff\":1}}")}, []string{`x.ndjson: line 2: column a: the name of a member: "b\xff" is not UTF-8: convert`}},
+		{Options{Format: NDJSON, Like: types(t, "a:struct<c:i64>")}, []Input{text("x.ndjson", "{\"a\":{\"b\xff\":1}}")}, []string{`x.ndjson: line 1: column a: the name of a member: "b\xff" is not UTF-8: convert`}},
+		{Options{Format: NDJSON, Like: types(t, "a:struct<c:i64>")}, []Input{text("x.ndjson", `{"a":{"b":1}}`)}, []string{`line 1: column a: it has a member "b", and its type has no such field`, "the dataset has the column as struct<c:i64>: write such values as it has them"}},
+		{Options{Format: NDJSON}, []Input{text("x.ndjson", long+"{\"b\xff\":1}")}, []string{`: the name of a member: "b\xff" is not UTF-8: convert`}},
+		{Options{Format: NDJSON}, []Input{text("x.ndjson", "{\"a\":\"\\u0041\xff\"}")}, []string{`line 1: column a: "\\u0041\xff" is not UTF-8: convert`}},
 		{Options{Format: NDJSON}, []Input{text("x.ndjson", "")}, []string{"no row from which"}},
 		{Options{Format: Arrow}, []Input{text("x.arrow", "ARROW1\x00\x00nothing of it")}, []string{"x.arrow", "no Arrow file"}},
 		{Options{Format: NDJSON}, []Input{text("x.ndjson", `[{"id":1},{"id":2}]`)}, []string{"x.ndjson: line 1: it is not a JSON object, but a list: write one object a line"}},
@@ -178,6 +189,51 @@ func TestBadColumns(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Types come from the first file with rows; files without any, wherever they stand, change nothing.
+func TestEmptyFiles(t *testing.T) {
+	const want = "a,b\n1,x\n2,\n"
+	rows := `{"a":1,"b":"x"}` + "\n" + `{"a":2}` + "\n"
+	for _, c := range []struct {
+		format      Format
+		empty, some string
+	}{
+		{NDJSON, "", rows}, {NDJSON, "\n \n", rows}, {CSV, "a,b\n", want},
+		{Arrow, converted(t, writer.Arrow, ""), converted(t, writer.Arrow, rows)},
+		{Parquet, converted(t, writer.Parquet, ""), converted(t, writer.Parquet, rows)},
+	} {
+		empty, some := text("empty", c.empty), text("some", c.some)
+		for _, files := range [][]Input{{empty, some}, {empty, empty, some, empty}, {some, empty}} {
+			p, got, err := columnsText(t, 1, Options{Format: c.format}, files...)
+			if err != nil || got != want || p.Columns.List() != "a:i64,b:utf8" {
+				t.Errorf("%s, %q first: %q of %v, %v", c.format, c.empty, got, p, err)
+			}
+		}
+	}
+	p, got, err := columnsText(t, 1, Options{Format: NDJSON}, text("x", "{}\n{}\n"), text("y", rows))
+	if err != nil || got != "a,b\n,\n,\n1,x\n2,\n" || p.Files[0].Sampled != 0 || p.Files[1].Sampled != 2 {
+		t.Errorf("%q of %+v, %v", got, p, err)
+	}
+	p, got, err = columnsText(t, 1, Options{Format: NDJSON, SkipBad: 1}, text("x", "[\n"), text("y", rows))
+	if err != nil || got != want || p.Bad.Count != 1 {
+		t.Errorf("%q of %+v, %v", got, p, err)
+	}
+	for _, c := range [][2]string{{"", "x has no row from which"}, {"[\n", "x: line 1: it is not"}} {
+		if _, _, err := columnsText(t, 1, Options{Format: NDJSON}, text("x", c[0]), text("y", "")); err == nil || !strings.Contains(err.Error(), c[1]) {
+			t.Error(err)
+		}
+	}
+}
+
+// converted is a file of columns a and b.
+func converted(t *testing.T, to writer.Format, rows string) string {
+	t.Helper()
+	_, file, err := loadedAs(t, to, 1, Options{Format: NDJSON, ColumnTypes: types(t, "a:i64,b:utf8")}, text("x", rows))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // Bad lines are left out as far as is allowed, and whole.
@@ -395,5 +451,18 @@ func TestLateFirstValue(t *testing.T) {
 		if c.says == "" && (err != nil || !strings.HasPrefix(got, "a,n\n1,\n2,x\n3,7\n") && got != "n\n\n12\n2026-01-01\n") || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%s then %s: %q, %v, want %q", c.first, c.later, got, err, c.says)
 		}
+	}
+}
+
+// A bad name within an object is a bad line, and does not make the column text.
+func TestBadNameWithin(t *testing.T) {
+	o := Options{Format: NDJSON, SkipBad: 2}
+	p, got, err := loadedAs(t, writer.NDJSON, 1, o, text("x", "{\"a\":{\"c\":1}}\n{\"a\":{\"b\xff\":1}}\n{\"a\":{\"b\\ud800\":1}}\n"))
+	if err != nil || got != `{"a":{"c":1}}`+"\n" || p.Bad.Count != 2 {
+		t.Errorf("%q of %+v, %v", got, p, err)
+	}
+	o.ColumnTypes = types(t, "a:utf8")
+	if _, got, err = loadedAs(t, writer.NDJSON, 1, o, text("x", `{"a":{"b\ud800":1}}`)); err != nil || !strings.Contains(got, `ud800`) {
+		t.Errorf("%q, %v", got, err)
 	}
 }

@@ -327,7 +327,7 @@ func putDuration(t column.Type) textPutter {
 
 func putUTF8(b *part.Builder, text []byte) error {
 	if !utf8.Valid(text) {
-		return fmt.Errorf("%s is not UTF-8: convert the file (iconv -f LATIN1 -t UTF-8)", clipped(text))
+		return notUTF8(text)
 	}
 	return b.Bytes(text)
 }

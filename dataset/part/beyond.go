@@ -62,6 +62,8 @@ func extent(t arrow.DataType) (nodes, buffers int, ok bool) {
 		nodes, buffers, within = 1, 1, t.Fields()
 	case *arrow.ListType, *arrow.LargeListType, *arrow.MapType:
 		nodes, buffers, within = 1, 2, t.(arrow.NestedType).Fields()
+	case *arrow.ListViewType, *arrow.LargeListViewType:
+		nodes, buffers, within = 1, 3, t.(arrow.NestedType).Fields()
 	case arrow.FixedWidthDataType:
 		return 1, 2, true
 	default:

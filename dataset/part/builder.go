@@ -37,6 +37,8 @@ type Builder struct {
 	offsets []byte // i32, one more than values
 	text    []byte
 	kids    []*Builder // of a list its values, of a struct its fields
+
+	left *uint64 // memory for copies of arrays (spend)
 }
 
 // NewBuilder makes room for so many rows.

@@ -88,7 +88,7 @@ func plainType(t arrow.DataType) arrow.DataType {
 			fields[i] = plainField(f)
 		}
 		return arrow.StructOf(fields...)
-	case *arrow.MapType, *arrow.ListType, *arrow.LargeListType, *arrow.FixedSizeListType:
+	case *arrow.MapType, *arrow.ListType, *arrow.LargeListType, *arrow.FixedSizeListType, *arrow.ListViewType, *arrow.LargeListViewType:
 		return arrow.ListOfField(plainField(t.(arrow.ListLikeType).ElemField()))
 	}
 	return t
@@ -180,15 +180,16 @@ func withNulls(d arrow.ArrayData) arrow.ArrayData {
 // Close ends the reading.
 func (s *Stream) Close() { s.r.Release() }
 
-// Rows makes columns of some rows of arrays that were found to be right: text plain, zeros beneath missing values. They may take so many bytes:
-// a dictionary's word can stand for any number of them.
+// Rows makes columns of some rows of arrays that were found to be right: text plain, zeros beneath missing values. Their text and lists may take
+// so many bytes: a dictionary's word can stand for any number of them, and the lists of a list view can all have the same values.
 func Rows(arrays []arrow.Array, from, to int, most uint64) ([]arrow.Array, error) {
 	out := make([]arrow.Array, 0, len(arrays))
 	for _, a := range arrays {
 		t, err := ColumnType(plainType(a.DataType()))
 		if err == nil {
 			b := NewBuilder(t, to-from)
-			if err = b.copyRows(a, from, to, &most); err == nil {
+			b.spend(&most)
+			if err = b.copyRows(a, from, to); err == nil {
 				out = append(out, b.Finish())
 				continue
 			}
@@ -201,19 +202,46 @@ func Rows(arrays []arrow.Array, from, to int, most uint64) ([]arrow.Array, error
 	return out, nil
 }
 
-func (b *Builder) copyRows(a arrow.Array, from, to int, most *uint64) error {
-	put, err := b.copier(a)
+func (b *Builder) copyRows(a arrow.Array, from, to int) error {
+	put, err := b.optional(a)
 	for r := from; r < to && err == nil; r++ {
-		if a.IsNull(r) {
-			b.Null()
-			continue
-		}
-		if err = put(r); err == nil && uint64(b.TextBytes()) > *most {
-			err = fmt.Errorf("%w: %d rows take too much memory as columns: write smaller batches", ErrLimit, to-from)
-		}
+		err = put(r)
 	}
-	*most -= min(*most, uint64(b.TextBytes()))
+	if errors.Is(err, errSpent) {
+		return fmt.Errorf("%w: %d rows take too much memory as columns: write smaller batches", ErrLimit, to-from)
+	}
 	return err
+}
+
+// errSpent is that a builder has no memory left.
+var errSpent = errors.New("no memory is left")
+
+// spend makes what text and lists take, of b and of what is within it, be taken from left.
+func (b *Builder) spend(left *uint64) {
+	b.left = left
+	for _, kid := range b.kids {
+		kid.spend(left)
+	}
+}
+
+// take takes memory before it is used. Without an account there is enough: rows of a chunk are no more than the chunk.
+func (b *Builder) take(size uint64) error {
+	if b.left == nil {
+		return nil
+	}
+	if size > *b.left {
+		return errSpent
+	}
+	*b.left -= size
+	return nil
+}
+
+// copyText adds text of an array.
+func (b *Builder) copyText(v []byte) error {
+	if err := b.take(uint64(len(v))); err != nil {
+		return err
+	}
+	return b.Bytes(v)
 }
 
 // copier adds a value of an array.
@@ -240,11 +268,11 @@ func (b *Builder) copier(a arrow.Array) (func(row int) error, error) {
 			return word(n)
 		}, err
 	case interface{ ValueBytes(int) []byte }:
-		return func(r int) error { return b.Bytes(a.ValueBytes(r)) }, nil
+		return func(r int) error { return b.copyText(a.ValueBytes(r)) }, nil
 	case interface{ Value(int) string }:
-		return func(r int) error { return b.Bytes([]byte(a.Value(r))) }, nil
+		return func(r int) error { return b.copyText([]byte(a.Value(r))) }, nil
 	case interface{ Value(int) []byte }:
-		return func(r int) error { return b.Bytes(a.Value(r)) }, nil
+		return func(r int) error { return b.copyText(a.Value(r)) }, nil
 	}
 	if b.size == 0 {
 		return nil, fmt.Errorf("%w: columns of Arrow type %v are not supported yet", column.ErrType, a.DataType())

@@ -42,10 +42,13 @@ func (b *Builder) Close() error {
 // Room reports that what is within a chunk's lists and structs is more than it may be.
 func (b *Builder) Room() error {
 	if b.TextBytes() > MaxTextBytes || b.kids[0].rows > MaxTextBytes {
-		return fmt.Errorf("%w, or in its lists", ErrText)
+		return errListRoom
 	}
 	return nil
 }
+
+// errListRoom is ErrText of lists.
+var errListRoom = fmt.Errorf("%w, or in its lists", ErrText)
 
 // nullWithin adds a missing list or struct.
 func (b *Builder) nullWithin() {
@@ -102,6 +105,9 @@ func (b *Builder) copyList(a array.ListLike) (func(row int) error, error) {
 		if to-from > MaxTextBytes {
 			return fmt.Errorf("%w: a list of %d values, at most %d are allowed", ErrLimit, to-from, MaxTextBytes)
 		}
+		if err := b.takeList(int(to - from)); err != nil {
+			return err
+		}
 		for i := from; i < to; i++ {
 			if err := put(int(i)); err != nil {
 				return err
@@ -109,6 +115,29 @@ func (b *Builder) copyList(a array.ListLike) (func(row int) error, error) {
 		}
 		return b.Close()
 	}, err
+}
+
+// takeList takes memory for a list of so many values, if a chunk has room for it: lists of a view may share values, of which each gets its own.
+func (b *Builder) takeList(values int) error {
+	size := values * b.kids[0].least()
+	if b.TextBytes()+size > MaxTextBytes || b.kids[0].rows+values > MaxTextBytes {
+		return errListRoom
+	}
+	return b.take(uint64(size))
+}
+
+// least is how many bytes a value takes at least, a missing one too.
+func (b *Builder) least() (n int) {
+	switch {
+	case b.offsets != nil:
+		return offsetBytes
+	case b.kids == nil:
+		return b.size // 0: a bit
+	}
+	for _, kid := range b.kids {
+		n += kid.least()
+	}
+	return n
 }
 
 // copyStruct adds a struct of an array.
