@@ -166,6 +166,15 @@ func TestQueryErrors(t *testing.T) {
 	if _, err := c.Load(t.Context(), LoadSpec{Name: "rows", Input: in, Options: packed}, nil); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(path, []byte("text\n"+strings.Repeat(strings.Repeat("x", 1000<<10)+"\n", 140)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if in, err = dataset.OpenFile(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Load(t.Context(), LoadSpec{Name: "long", Input: in, Options: dataset.Options{Format: dataset.CSV}}, nil); err != nil {
+		t.Fatal(err)
+	}
 	ask := func(name string, q query.Query) error {
 		table, err := c.Table(t.Context(), name, "r")
 		if err != nil {
@@ -188,6 +197,7 @@ func TestQueryErrors(t *testing.T) {
 		"sum computes with numbers":                         ask("t", query.Query{Agg: []string{"sum(level)"}}),
 		"a condition is true or false":                      ask("t", query.Query{Where: "ms"}),
 		"17 workers: a node's chunks are shared by 1 to 16": ask("t", query.Query{Workers: 17}),
+		"or read all of them (mem get)":                     ask("long", query.Query{}),
 		"sum() of what?":                                    ask("t", query.Query{Agg: []string{"sum()"}}),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {

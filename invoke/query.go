@@ -2,9 +2,11 @@ package invoke
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -15,6 +17,8 @@ import (
 	"github.com/wherry-fabric/wherry/dataset/batch"
 	"github.com/wherry-fabric/wherry/dataset/part"
 	"github.com/wherry-fabric/wherry/inject"
+	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/travel"
 	"github.com/wherry-fabric/wherry/query"
 )
 
@@ -86,7 +90,7 @@ func find(ctx context.Context, rt *inject.Runtime, r Request, q query.Query) (*F
 	start := time.Now()
 	res, err := everywhere(ctx, rt, &r)
 	if err != nil {
-		return nil, err
+		return nil, tooMuch(table.Name, err)
 	}
 	found := &Found{Columns: p.Columns(), Explanation: Explanation{Plan: slices.Concat(whoIsAsked(table, asked), p.Steps()), Pushed: p.Pushed(), Workers: p.Workers()}}
 	found.Explanation.NodeMs = milliseconds(time.Since(start))
@@ -147,6 +151,14 @@ func whoIsAsked(all, asked *cluster.Table) []string {
 		names[i] = s.Element
 	}
 	return []string{fmt.Sprintf("client: ask %q only, of %d nodes: the key %q is there", names, len(all.Shards), all.Sharding.Key)}
+}
+
+// tooMuch says what to do about an answer that is larger than one node's may be.
+func tooMuch(name string, err error) error {
+	if e := (*travel.RemoteError)(nil); errors.As(err, &e) && e.Code == travel.CodeLimit && strings.HasPrefix(e.Text, abi.LimitReply) {
+		return fmt.Errorf("query %s: %w: what a node answers is too large: ask for fewer rows or columns (--where, --limit, --select), or read all of them (mem get)", name, err)
+	}
+	return err
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
