@@ -153,4 +153,12 @@ func TestStrangeText(t *testing.T) {
 			}
 		}
 	}
+	for _, data := range []string{"{\"a\":1}\r{\"a\":\"x\"}\r", " {\"a\":{}} \r\r {\"a\":{}}"} { // carriage returns apart from text are JSON's
+		if _, _, err := columnsText(t, 1, Options{Format: NDJSON}, text("x", data)); err == nil || !strings.Contains(err.Error(), "x: its lines end with a carriage return alone: convert them (tr") {
+			t.Errorf("%q: %v", data, err)
+		}
+	}
+	if _, got, err := columnsText(t, 1, Options{Format: NDJSON}, text("x", "{\r\"a\":\r1}\r")); err != nil || got != "a\n1\n" {
+		t.Errorf("one object on lines of its own: %q, %v", got, err)
+	}
 }
