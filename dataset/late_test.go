@@ -145,6 +145,7 @@ func TestLocalTimes(t *testing.T) {
 // Text that is written otherwise is named, with what converts it.
 func TestStrangeText(t *testing.T) {
 	for data, want := range map[string]string{
+		"\x1f\x8b\x08\x00": "x: it is compressed by gzip: give its name the ending .gz", "\x28\xb5\x2f\xfd,": "zstd: give its name the ending .zst", "BZh91AY&SY": "bzip2: decompress", "\xfd7zXZ\x00": "xz: decompress", "PK\x03\x04,": "zip: decompress",
 		"\xff\xfea\x00\n\x00": "x: it is UTF-16: convert it (iconv", "\xfe\xff\x00a\x00\n": "x: it is UTF-16", "a,b\r1,2\r3,4\r": "x: its lines end with a carriage return alone",
 	} {
 		for _, format := range []Format{CSV, NDJSON} {
