@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
@@ -84,10 +85,25 @@ func (c *csvFile) header(record [][]byte, o *Options) error {
 			}
 		}
 		name := string(text)
-		if c.given && o.fields.Index(name) < 0 { // which has names of C
+		if !c.given {
+			if err := checkTitle(i+1, text); err != nil {
+				return fmt.Errorf("%w: %s: %w", ErrInput, c.in.Name(), err)
+			}
+		} else if o.fields.Index(name) < 0 { // which has names of C
 			name = schema.Identifier(name)
 		}
 		c.names = append(c.names, name)
+	}
+	return nil
+}
+
+// checkTitle finds a name in a header that no column can have.
+func checkTitle(n int, name []byte) error {
+	switch {
+	case len(name) == 0:
+		return fmt.Errorf("column %d of its header has no name: write one there, or give the columns that are to be loaded (--schema)", n)
+	case !utf8.Valid(name):
+		return fmt.Errorf("column %d of its header: %w", n, notUTF8(name))
 	}
 	return nil
 }

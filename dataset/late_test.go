@@ -145,6 +145,7 @@ func TestLocalTimes(t *testing.T) {
 // Text that is written otherwise is named, with what converts it.
 func TestStrangeText(t *testing.T) {
 	for data, want := range map[string]string{
+		"\x1f\x8b\x08\x00": "x: it is compressed by gzip: give its name the ending .gz", "\x28\xb5\x2f\xfd,": "zstd: give its name the ending .zst", "BZh91AY&SY": "bzip2: decompress", "\xfd7zXZ\x00": "xz: decompress", "PK\x03\x04,": "zip: decompress",
 		"\xff\xfea\x00\n\x00": "x: it is UTF-16: convert it (iconv", "\xfe\xff\x00a\x00\n": "x: it is UTF-16", "a,b\r1,2\r3,4\r": "x: its lines end with a carriage return alone",
 	} {
 		for _, format := range []Format{CSV, NDJSON} {
@@ -152,5 +153,13 @@ func TestStrangeText(t *testing.T) {
 				t.Errorf("%s of %q: %v, want %q", format, data, err, want)
 			}
 		}
+	}
+	for _, data := range []string{"{\"a\":1}\r{\"a\":\"x\"}\r", " {\"a\":{}} \r\r {\"a\":{}}"} { // carriage returns apart from text are JSON's
+		if _, _, err := columnsText(t, 1, Options{Format: NDJSON}, text("x", data)); err == nil || !strings.Contains(err.Error(), "x: its lines end with a carriage return alone: convert them (tr") {
+			t.Errorf("%q: %v", data, err)
+		}
+	}
+	if _, got, err := columnsText(t, 1, Options{Format: NDJSON}, text("x", "{\r\"a\":\r1}\r")); err != nil || got != "a\n1\n" {
+		t.Errorf("one object on lines of its own: %q, %v", got, err)
 	}
 }

@@ -398,11 +398,16 @@ func TestCompressedCutOff(t *testing.T) {
 	e.Close()
 	spoilt := bytes.Clone(gz.Bytes())
 	spoilt[len(spoilt)-6] ^= 1
+	broken, unlike := bytes.Clone(gz.Bytes()), bytes.Clone(zst.Bytes())
+	broken[10] = 7 // a block of a type that is none
+	unlike[len(unlike)-1] ^= 1
 	for _, c := range []struct {
 		end    string
 		packed []byte
 		want   string
-	}{{".gz", gz.Bytes()[:gz.Len()/2], "it is cut off: its gzip data has no end"}, {".zst", zst.Bytes()[:zst.Len()/2], "it is cut off: its last zstd frame is not whole"},
+	}{{".gz", broken, "its gzip data is damaged: copy or compress it again"}, {".zst", unlike, "its zstd data is damaged: copy or compress it again"},
+		{".zst", []byte("\x28\xb5\x2f\xfdgarbage"), "its zstd data was compressed with a dictionary, or is damaged: compress it again, without -D"},
+		{".gz", gz.Bytes()[:gz.Len()/2], "it is cut off: its gzip data has no end"}, {".zst", zst.Bytes()[:zst.Len()/2], "it is cut off: its last zstd frame is not whole"},
 		{".gz", spoilt, "its gzip data is damaged"}} {
 		path := filepath.Join(t.TempDir(), "x.csv"+c.end)
 		if err := os.WriteFile(path, c.packed, 0o600); err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
@@ -57,12 +58,26 @@ func (t *textInput) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// objectsApart are two objects with a carriage return between them, which none has within it.
+var objectsApart = regexp.MustCompile(`}[ \t]*\r\s*{`)
+
+// compressed are beginnings of compressed files, and what is to be done.
+var compressed = map[string]string{
+	"\x1f\x8b": "gzip: give its name the ending .gz", "\x28\xb5\x2f\xfd": "zstd: give its name the ending .zst",
+	"BZh9": "bzip2: decompress it (bunzip2)", "\xfd7zXZ": "xz: decompress it (unxz)", "PK\x03\x04": "zip: decompress it (unzip)",
+}
+
 // strange says why the start of a file is no text as it is read here; "": it may be.
 func strange(start []byte) string {
+	for magic, by := range compressed {
+		if bytes.HasPrefix(start, []byte(magic)) {
+			return "it is compressed by " + by
+		}
+	}
 	switch {
 	case bytes.HasPrefix(start, []byte("\xff\xfe")) || bytes.HasPrefix(start, []byte("\xfe\xff")):
 		return "it is UTF-16: convert it (iconv -f UTF-16 -t UTF-8)"
-	case bytes.Count(start, []byte("\r")) > 1 && !bytes.ContainsAny(start, "\n\""):
+	case bytes.Count(start, []byte("\r")) > 1 && !bytes.ContainsAny(start, "\n\""), !bytes.Contains(start, []byte("\n")) && objectsApart.Match(start):
 		return `its lines end with a carriage return alone: convert them (tr '\r' '\n')`
 	}
 	return ""

@@ -130,6 +130,8 @@ func TestBadColumns(t *testing.T) {
 		{Options{}, []Input{text("x.csv", "a,b\n1,2\n1,2,3\n")}, []string{"x.csv: line 3: it has 3 columns, want 2"}},
 		{Options{}, []Input{text("x.csv", "a,a\n1,2\n")}, []string{`x.csv`, `both called "a"`}},
 		{Options{}, []Input{text("x.csv", "1,2\n3,4\n")}, []string{"looks like a value", "--header=false"}},
+		{Options{}, []Input{text("x.csv", ",a,b\n0,1,2\n")}, []string{"x.csv: column 1 of its header has no name: write one there, or give the columns that are to be loaded (--schema)"}},
+		{Options{}, []Input{text("x.csv", "a,\xfc\n0,1\n")}, []string{`x.csv: column 2 of its header: "\xfc" is not UTF-8: convert the file (iconv`}},
 		{Options{}, []Input{text("x.csv", "")}, []string{"x.csv is empty"}},
 		{Options{}, []Input{text("x.csv", "a\n\"\xff\"\n")}, []string{"x.csv: line 2: column a", "not UTF-8", "iconv"}},
 		{Options{ColumnTypes: types(t, "sttus:u8")}, []Input{text("x.csv", "status\n1\n")}, []string{"sttus", `did you mean "status"?`}},
@@ -451,6 +453,14 @@ func TestLateFirstValue(t *testing.T) {
 		if c.says == "" && (err != nil || !strings.HasPrefix(got, "a,n\n1,\n2,x\n3,7\n") && got != "n\n\n12\n2026-01-01\n") || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%s then %s: %q, %v, want %q", c.first, c.later, got, err, c.says)
 		}
+	}
+}
+
+// A column without a name is left out where a schema names the others.
+func TestNamelessColumn(t *testing.T) {
+	_, got, err := columnsText(t, 1, Options{Format: CSV, Header: true, Schema: mustSchema(t, "a:i64,b:str")}, text("x", ",a,b\n0,1,2\n"))
+	if err != nil || got != "a,b\n1,2\n" {
+		t.Errorf("%q, %v", got, err)
 	}
 }
 

@@ -3,10 +3,12 @@ package dataset
 import (
 	"bufio"
 	"bytes"
+	"compress/flate"
 	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
@@ -79,11 +81,15 @@ func (r gzipReader) Read(p []byte) (int, error) {
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		err = errors.New("it is cut off: its gzip data has no end: copy or compress it again")
-	case errors.Is(err, gzip.ErrChecksum) || errors.Is(err, gzip.ErrHeader):
+	case errors.Is(err, gzip.ErrChecksum) || errors.Is(err, gzip.ErrHeader) || errors.As(err, new(flate.CorruptInputError)):
 		err = fmt.Errorf("its gzip data is damaged: copy or compress it again: %w", err)
 	}
 	return n, err
 }
+
+// zstdDamage are errors of what zstd data is, as against those of reading it.
+var zstdDamage = []error{zstd.ErrReservedBlockType, zstd.ErrCompressedSizeTooBig, zstd.ErrBlockTooSmall, zstd.ErrUnexpectedBlockSize, zstd.ErrWindowSizeTooSmall,
+	zstd.ErrFrameSizeExceeded, zstd.ErrFrameSizeMismatch, zstd.ErrCRCMismatch}
 
 // zstdReader words errors.
 type zstdReader struct{ z *zstd.Decoder }
@@ -99,6 +105,10 @@ func (r zstdReader) Read(p []byte) (int, error) {
 		err = fmt.Errorf("its zstd window is larger than %d MiB: compress it again without --ultra --long=31", maxZstdWindow>>20)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		err = errors.New("it is cut off: its last zstd frame is not whole")
+	case errors.Is(err, zstd.ErrUnknownDictionary):
+		err = errors.New("its zstd data was compressed with a dictionary, or is damaged: compress it again, without -D")
+	case slices.ContainsFunc(zstdDamage, func(e error) bool { return errors.Is(err, e) }):
+		err = fmt.Errorf("its zstd data is damaged: copy or compress it again: %w", err)
 	}
 	return n, err
 }

@@ -202,8 +202,10 @@ func (r *Request) checkKind() error {
 	m := r.Image.Call()
 	reads := m.ReadsColumns()
 	switch columns := r.Table != nil && r.Table.Kind == cluster.Columns; {
+	case columns && m.ABI < 2: // which has all windows, and no calls for what is missing or text
+		return fmt.Errorf("%w: %s is built for ABI version %d, which has rows of fixed width and graphs; %s", ErrRequest, m.Name, m.ABI, r.holdsColumns())
 	case columns && !reads && (m.Rows != nil || len(m.Windows) > 0) && m.Name != "query":
-		return fmt.Errorf("%w: %s reads rows of C structs or graphs; %s holds columns: ask it with wherry query, write the function with wherry_columns.h (sdk/README.md), or, if no row has text, load the rows as such: --packed, or a --schema with one field", ErrRequest, m.Name, r.Table.Name)
+		return fmt.Errorf("%w: %s reads rows of C structs or graphs; %s", ErrRequest, m.Name, r.holdsColumns())
 	case reads && r.Table == nil:
 		return fmt.Errorf("%w: %s reads columns, and a node alone has no data: run it on a dataset (--on NAME)", ErrRequest, m.Name)
 	case reads && !columns:
@@ -242,6 +244,11 @@ func (r *Request) checkKind() error {
 			ErrRequest, m.Name, want, r.Table.Name, &r.Table.Schema)
 	}
 	return nil
+}
+
+// holdsColumns says that of the dataset, and the ways out.
+func (r *Request) holdsColumns() string {
+	return r.Table.Name + " holds columns: ask it with wherry query, write the function with wherry_columns.h (sdk/README.md), or, if no row has text, load the rows as such: --packed, or a --schema with one field"
 }
 
 // checkRows finds a dataset whose rows are not those that the function reads.

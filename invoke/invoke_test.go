@@ -300,6 +300,32 @@ func TestRowsOfAnother(t *testing.T) {
 	}
 }
 
+// TestFunctionsOfABI1: they find all windows in their memory, as graphs and rows of fixed width lie there; columns they do not know, whatever their manifest says.
+func TestFunctionsOfABI1(t *testing.T) {
+	entry, _ := xrdma.Echo().Entry(image.Wasm, "")
+	for _, m := range []image.Manifest{{}, {Windows: []image.Window{{Name: image.ColumnsWindow}}}, {Windows: []image.Window{{Name: "rows"}}}} {
+		for version := uint32(1); version <= 2; version++ {
+			m.Name, m.ABI, m.Start, m.ResultForm, m.Imports = "old", version, image.StartFirst, image.ResultRaw, xrdma.Echo().Manifest().Imports
+			img, err := image.Build(m, entry)
+			if err != nil {
+				t.Fatal(err)
+			}
+			plain := len(m.Windows) == 0
+			for kind, taken := range map[cluster.Kind]bool{
+				cluster.Records: plain || m.Windows[0].Name == "rows", cluster.CSR: plain || m.Windows[0].Name == "rows", cluster.Columns: version == 2 && (plain || m.Windows[0].Name != "rows"),
+			} {
+				_, err := (&Request{Image: img, Table: &cluster.Table{Name: "log", Kind: kind, Rows: 3}}).payload()
+				if (err == nil) != taken || err != nil && !errors.Is(err, ErrRequest) {
+					t.Errorf("%v of version %d on %v: %v", m.Windows, version, kind, err)
+				}
+				if version == 1 && kind == cluster.Columns && (err == nil || !strings.Contains(err.Error(), "log holds columns: ask it with wherry query, write the function with wherry_columns.h")) {
+					t.Errorf("%v: %v", m.Windows, err)
+				}
+			}
+		}
+	}
+}
+
 // TestFunctionsOfColumns: a function that reads columns gets the number of each that a parameter names, and how its values lie; rows with text
 // are refused to one that wants them as C structs.
 func TestFunctionsOfColumns(t *testing.T) {
