@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -30,6 +31,7 @@ type clientFlags struct {
 	// Of no flag: what the command needs, as in client.Config.
 	node    string
 	managed bool
+	silence time.Duration // after which a node is lost; 0: as the fabric has it
 }
 
 // add puts the flags on a command and those below it.
@@ -80,7 +82,7 @@ func (a *app) connect(ctx context.Context) (*client.Client, error) {
 		return nil, usageError{err}
 	}
 	cfg := client.Config{Nodes: nodes, TokenFile: tokenBesides(f.tls, f.tokenFile), Token: f.token, TLS: f.tls, Policy: policy,
-		Insecure: f.insecure, Schemes: a.schemes, Log: a.warnings(), Node: f.node, Managed: f.managed}
+		Insecure: f.insecure, Schemes: a.schemes, Log: a.warnings(), Node: f.node, Managed: f.managed, Limits: fabric.Limits{PeerTime: f.silence}}
 	if err := cfg.Validate(); err != nil {
 		return nil, usageError{err}
 	}

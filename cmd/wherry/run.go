@@ -174,7 +174,7 @@ func (a *app) run(cmd *cobra.Command, f *programFlags, args []string) error {
 	}
 	ctx, cancel := a.context(cmd)
 	defer cancel()
-	a.client.node = f.on
+	a.client.node, a.client.silence = f.on, excache.Silence
 	c, err := a.connect(ctx)
 	if err != nil {
 		return err

@@ -100,7 +100,7 @@ func New(config Config) (*Cache, error) {
 	if c.fresh, err = anonymous(nearPages*PageBytes, unix.MAP_POPULATE); err != nil {
 		return nil, err
 	}
-	c.timer = time.AfterFunc(silence, c.look)
+	c.timer = time.AfterFunc(Silence, c.look)
 	c.timer.Stop()
 	if err := c.flights.init(); err != nil {
 		unix.Munmap(c.fresh)

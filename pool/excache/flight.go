@@ -138,7 +138,7 @@ func (c *Cache) reapFlights() {
 	each(done, func(i int) { c.landed(i, c.config.Store.End(i)) })
 	if due {
 		each(c.flying.Load(), func(i int) {
-			if c.attended-c.all[i].begun > silence {
+			if c.attended-c.all[i].begun > Silence {
 				answered := c.config.Store.Done(1<<i) != 0
 				err := c.config.Store.End(i)
 				if err != nil && !answered {
@@ -184,12 +184,12 @@ func (c *Cache) landed(i int, err error) {
 		err = nil
 	}
 	if err != nil && !errors.Is(err, ErrLost) {
-		if c.attended-c.all[i].begun <= silence {
+		if c.attended-c.all[i].begun <= Silence {
 			c.retries.Store(c.retries.Load() | 1<<i)
 			c.timer.Reset(retryPause)
 			return
 		}
-		err = fmt.Errorf("%w: no success in %v: %w", ErrLost, silence, err)
+		err = fmt.Errorf("%w: no success in %v: %w", ErrLost, Silence, err)
 	}
 	c.wanted.Store(c.wanted.Load() &^ (1 << i))
 	if err == nil {

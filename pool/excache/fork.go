@@ -150,7 +150,7 @@ func (c *Cache) unforked(s, child *session, err error) unix.Errno {
 	case errors.Is(err, ErrFull):
 		reason, do = forkFull, fmt.Sprintf("a copy takes as much room again (%d MiB): have the node lend more (--pool-memory), or have the program start others by posix_spawn or vfork", len(s.taken())*RoomBytes>>20)
 	case errors.Is(err, context.Canceled), errors.Is(err, errGivenUp):
-		reason, err = forkSilent, fmt.Errorf("the node did not answer within %v: %w", silence, err)
+		reason, err = forkSilent, fmt.Errorf("the node did not answer within %v: %w", Silence, err)
 	}
 	if s.toldForks&reason == 0 {
 		s.toldForks |= reason

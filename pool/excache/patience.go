@@ -16,7 +16,7 @@ type patience struct {
 
 // afterSilence calls over, in a goroutine of its own, unless it is stopped before.
 func afterSilence(over func()) *patience {
-	p := &patience{steps: int(silence / lookTime), over: over}
+	p := &patience{steps: int(Silence / lookTime), over: over}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.timer = time.AfterFunc(lookTime, p.step)

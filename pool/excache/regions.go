@@ -14,8 +14,9 @@ import (
 	"github.com/wherry-fabric/wherry/pool"
 )
 
-// silence is how long a component may take for what it is asked before it counts as lost. A program that waits gets its SIGBUS within 5 s.
-const silence = 4 * time.Second
+// Silence is how long a component may take for what it is asked before it counts as lost. A program that waits gets its SIGBUS within 5 s. Of what is mapped
+// nothing is asked: there the element that Regions are reached by has to have it as its limit (PeerTime).
+const Silence = 4 * time.Second
 
 // Regions is a Store at one component: each room is a leased region of its own, which goes with the client's connection, or a part of what others have too.
 type Regions struct {

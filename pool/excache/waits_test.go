@@ -160,7 +160,7 @@ func TestSilence(t *testing.T) {
 				t.Fatalf("at first: %v, wanted %#x", c.lost, c.wanted.Load())
 			}
 			for i := range c.all {
-				c.all[i].begun -= silence
+				c.all[i].begun -= Silence
 			}
 			for range 3 { // it is tried again first, if it failed
 				c.due.Store(true)
@@ -210,7 +210,7 @@ func TestPatience(t *testing.T) {
 	var over atomic.Bool
 	p := afterSilence(func() { over.Store(true) })
 	defer p.stop()
-	for range silence / lookTime {
+	for range Silence / lookTime {
 		if p.step(); over.Load() != (p.steps == 0) {
 			t.Fatalf("over: %v, %d steps left", over.Load(), p.steps)
 		}
