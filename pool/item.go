@@ -32,7 +32,7 @@ type ItemSpec struct {
 	Block uint64
 }
 
-// CreateItem allocates an item. It takes the right to write to the region.
+// CreateItem allocates an item. It takes the right to write to the region. The bytes are zeros, unless the region was written there by its offsets before.
 func (r *Region) CreateItem(ctx context.Context, s ItemSpec) (*Item, error) {
 	v := r.view.Load()
 	n := max(s.Components, 1)
