@@ -31,6 +31,7 @@ type StoreMember struct {
 	Addr    string `json:"addr"`    // host:port, for the other members
 	Voting  bool   `json:"voting"`  // false: it is still catching up, and decides nothing
 	Started bool   `json:"started"` // false: it was added, and has not been heard of
+	Silent  bool   `json:"silent"`  // it has started, and does not answer the member that was asked now
 }
 
 // Membership lists the members that keep a store, and changes them.

@@ -283,3 +283,10 @@ func (t *Table) components() []string {
 	}
 	return names
 }
+
+// lost are the components of a table that are gone with all that they had of the region.
+func (t *Table) lost() []string {
+	return slices.DeleteFunc(t.components(), func(name string) bool {
+		return slices.ContainsFunc(t.Parts, func(e Extent) bool { return e.Component == name && !e.Lost })
+	})
+}

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -24,7 +25,7 @@ var (
 	ErrMoved = errors.New("the region has moved")
 	// ErrRange: an operation leaves the region.
 	ErrRange = errors.New("outside the region")
-	// ErrRights: the holder may not do this with the region.
+	// ErrRights: the holder may not do this with the region, or may not make one. Where a component or manager refused a call, the error is cluster.ErrForbidden too.
 	ErrRights = errors.New("the region was not opened with this right")
 	// ErrLost: the component is gone, and its memory with it.
 	ErrLost = errors.New("the component is lost, and what its memory held")
@@ -61,3 +62,30 @@ func VerbError(err error) error {
 	}
 	return err
 }
+
+// refusing is an Asker whose refusals of rights are ErrRights.
+type refusing struct{ Asker }
+
+func (r refusing) Ask(ctx context.Context, component, call string, req, reply any) (*fabric.Endpoint, error) {
+	ep, err := r.Asker.Ask(ctx, component, call, req, reply)
+	return ep, refusedBy(err)
+}
+
+func (r refusing) Call(ctx context.Context, ep *fabric.Endpoint, call string, req []byte) ([]byte, error) {
+	answer, err := r.Asker.Call(ctx, ep, call, req)
+	return answer, refusedBy(err)
+}
+
+// refused is an error that says by itself who lacks which right: ErrRights adds nothing to its text.
+type refused struct{ error }
+
+func refusedBy(err error) error {
+	if errors.Is(err, cluster.ErrForbidden) {
+		return refused{err}
+	}
+	return err
+}
+
+func (r refused) Is(target error) bool { return target == ErrRights }
+
+func (r refused) Unwrap() error { return r.error }

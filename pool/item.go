@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/wherry-fabric/wherry/fabric"
@@ -31,7 +32,7 @@ type ItemSpec struct {
 	Block uint64
 }
 
-// CreateItem allocates an item. It takes the right to write to the region.
+// CreateItem allocates an item. It takes the right to write to the region. The bytes are zeros, unless the region was written there by its offsets before.
 func (r *Region) CreateItem(ctx context.Context, s ItemSpec) (*Item, error) {
 	v := r.view.Load()
 	n := max(s.Components, 1)
@@ -151,12 +152,19 @@ func (r *Region) LookupItem(ctx context.Context, name string) (*Item, error) {
 	if err := v.lost("item "+name, v.homes[0]); err != nil {
 		return nil, err
 	}
-	return r.pool.lookupItem(ctx, r, v.homes[0].component, ItemRequest{NameRequest: r.ref(), ItemName: name})
+	var lost []string
+	for _, h := range v.homes {
+		if h.ep == nil {
+			lost = append(lost, h.component)
+		}
+	}
+	return r.pool.lookupItem(ctx, r, v.homes[0].component, ItemRequest{NameRequest: r.ref(), ItemName: name}, lost)
 }
 
 // LookupItem opens an item of a region that need not be opened: the caller may have rights to the item only.
 func (p *Pool) LookupItem(ctx context.Context, component, region, name string) (*Item, error) {
 	ref := NameRequest{Name: region}
+	var lost []string
 	if component == Manager {
 		t := new(Table)
 		if _, err := p.askHome(ctx, Manager, CallLookup, LookupRequest{NameRequest: ref}, t); err != nil {
@@ -166,16 +174,18 @@ func (p *Pool) LookupItem(ctx context.Context, component, region, name string) (
 			return nil, fmt.Errorf("pool: %w: node %s had the directory of items of region %q", ErrLost, first.Component, region)
 		}
 		component, ref = t.Parts[0].Component, NameRequest{Region: t.Region, Epoch: t.Epoch}
+		lost = t.lost()
 	}
-	return p.lookupItem(ctx, nil, component, ItemRequest{NameRequest: ref, ItemName: name})
+	return p.lookupItem(ctx, nil, component, ItemRequest{NameRequest: ref, ItemName: name}, lost)
 }
 
-func (p *Pool) lookupItem(ctx context.Context, r *Region, component string, req ItemRequest) (*Item, error) {
+// lookupItem asks component, which has the directory. lost are components whose bytes of the region are gone.
+func (p *Pool) lookupItem(ctx context.Context, r *Region, component string, req ItemRequest, lost []string) (*Item, error) {
 	head := new(ItemTable)
 	ep, err := p.ask.Ask(ctx, component, CallItemLookup, req, head)
 	var it *Item
 	if err == nil {
-		it, err = p.wholeItem(ctx, r, head, ep)
+		it, err = p.wholeItem(ctx, r, head, ep, lost)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("pool: %w", err)
@@ -183,17 +193,25 @@ func (p *Pool) lookupItem(ctx context.Context, r *Region, component string, req 
 	return it, nil
 }
 
-// wholeItem asks for the parts at other components.
-func (p *Pool) wholeItem(ctx context.Context, r *Region, head *ItemTable, ep *fabric.Endpoint) (*Item, error) {
+// wholeItem asks for the parts at other components, none of which may be lost: nobody may know such a component by its name any more.
+func (p *Pool) wholeItem(ctx context.Context, r *Region, head *ItemTable, ep *fabric.Endpoint, lost []string) (*Item, error) {
 	n := max(len(head.Parts), 1)
 	tables, eps, errs := make([]*ItemTable, n), make([]*fabric.Endpoint, n), make([]error, n)
 	tables[0], eps[0] = head, ep
 	var work sync.WaitGroup
 	for i := 1; i < n; i++ {
 		part := head.Parts[i]
+		if slices.Contains(lost, part.Component) {
+			errs[i] = fmt.Errorf("%w: node %s had %d bytes of item %v", ErrLost, part.Component, part.Size, head.request())
+			continue
+		}
 		tables[i] = new(ItemTable)
 		req := ItemRequest{NameRequest: NameRequest{Region: head.Region}, Number: part.Number, Generation: part.Generation}
-		work.Go(func() { eps[i], errs[i] = p.ask.Ask(ctx, part.Component, CallItemLookup, req, tables[i]) })
+		work.Go(func() {
+			if eps[i], errs[i] = p.ask.Ask(ctx, part.Component, CallItemLookup, req, tables[i]); errs[i] != nil {
+				errs[i] = fmt.Errorf("node %s has %d bytes of item %v: %w", part.Component, part.Size, head.request(), errs[i])
+			}
+		})
 	}
 	work.Wait()
 	if err := errors.Join(errs...); err != nil {

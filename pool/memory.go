@@ -190,8 +190,8 @@ type View struct {
 	n   int
 }
 
-// Map makes a view of n bytes at off (fam_map), where they are mapped here in one piece: ErrNotMapped says that they are not, and Get and Put serve. Nothing has to be
-// undone: the mapping is the connection's.
+// Map makes a view of n bytes at off (fam_map), where they are mapped here in one piece: ErrNotMapped says that they are not, and Get and Put serve. Where they are
+// not mapped, no component is asked whether they are still there. Nothing has to be undone: the mapping is the connection's.
 func (m *Memory) Map(off uint64, n int) (*View, error) {
 	v := &View{m, off, n}
 	return v, v.Access(func([]byte) {})

@@ -23,7 +23,7 @@ type Asker interface {
 type Pool struct{ ask Asker }
 
 // New makes a Pool.
-func New(ask Asker) *Pool { return &Pool{ask} }
+func New(ask Asker) *Pool { return &Pool{refusing{ask}} }
 
 // Spec describes a region to be made.
 type Spec struct {

@@ -1,8 +1,10 @@
 package etcd_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/cluster/etcd"
 	"github.com/wherry-fabric/wherry/cluster/storetest"
+	"github.com/wherry-fabric/wherry/internal/ports"
 )
 
 // etcd's members keep HTTP connections to each other, and let them end by themselves.
@@ -53,6 +56,38 @@ func answers(t *testing.T, s *etcd.Store) {
 		if time.Now().After(until) {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestCloseIsNoError: a member that is told to end logs no error, though its listener for the other members ends under etcd.
+func TestCloseIsNoError(t *testing.T) {
+	t.Parallel()
+	free, err := ports.Free(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer // slog's handler writes one line at a time
+	self := etcd.Member{Name: "a", Addr: fmt.Sprintf("127.0.0.1:%d", free[0])}
+	s, err := etcd.Start(t.Context(), etcd.ServerConfig{Name: "a", Dir: t.TempDir(), Members: []etcd.Member{self}, New: true,
+		Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	elected(t, s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	closed := 0
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, "level=ERROR") {
+			t.Error(line)
+		}
+		if strings.Contains(line, "use of closed network connection") {
+			closed++
+		}
+	}
+	if closed == 0 {
+		t.Error("nothing is said of the listener")
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,7 +25,7 @@ import (
 )
 
 const (
-	// probeTime bounds asking another member for the list of members.
+	// probeTime bounds asking another member for the list of members: what joins, and who asks whether a member answers, waits for it.
 	probeTime = 2 * time.Second
 	// maxProbe bounds the answer: a member takes some 200 bytes.
 	maxProbe = 64 << 10
@@ -265,7 +266,23 @@ func (s *Server) Members(ctx context.Context) ([]cluster.StoreMember, error) {
 	if err != nil {
 		return nil, s.store.fail(ctx, "members", err)
 	}
-	return s.members(r.Members), nil
+	list := s.members(r.Members)
+	s.markSilent(ctx, list)
+	return list, nil
+}
+
+// markSilent notes which of the other members do not answer, asking all at once.
+func (s *Server) markSilent(ctx context.Context, list []cluster.StoreMember) {
+	var work sync.WaitGroup
+	for i := range list {
+		if m := &list[i]; m.Started && m.Name != s.cfg.Name {
+			work.Go(func() {
+				_, _, err := s.probe(ctx, s.cfg.url(m.Addr))
+				m.Silent = err != nil
+			})
+		}
+	}
+	work.Wait()
 }
 
 func (s *Server) members(list []*etcdserverpb.Member) []cluster.StoreMember {

@@ -138,6 +138,26 @@ func (g *members) keeps(when string, s *etcd.Server) {
 	}
 }
 
+// silent waits until these, and no others, do not answer a member.
+func (g *members) silent(s *etcd.Server, names ...string) {
+	g.Helper()
+	for until := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		list, err := s.Members(g.Context())
+		var mute []string
+		for _, m := range list {
+			if m.Silent {
+				mute = append(mute, m.Name)
+			}
+		}
+		switch {
+		case err == nil && slices.Equal(mute, names):
+			return
+		case time.Now().After(until):
+			g.Fatalf("%v do not answer, and should be %v: %v", mute, names, err)
+		}
+	}
+}
+
 // TestMembers: a member that was alone takes in others; one whose directory is lost comes back; one leaves. What was kept stays.
 func TestMembers(t *testing.T) {
 	t.Parallel()
@@ -174,8 +194,10 @@ func TestMembers(t *testing.T) {
 	}
 	b := g.start("b", g.list)
 	g.voting(a, "a", "b", "c")
+	g.silent(b)
 	g.stop("c")
 	g.keeps("a majority with the one that was replaced", b)
+	g.silent(b, "c")
 	if _, err := b.Store().Commit(t.Context(), cluster.Txn{Put: []cluster.Pair{{Key: "more"}}}); err != nil {
 		t.Errorf("a commit by the member that was replaced: %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
@@ -88,6 +89,7 @@ type Server struct {
 	agreed chan struct{}      // closed once the cluster knows this member as it is
 	end    context.CancelFunc // of what runs beside it
 	work   sync.WaitGroup
+	ends   atomic.Bool // Close was called
 }
 
 // Start runs a member, which goes on after ctx has ended. One that has no data waits for the others to take it in, a minute at most. It does not wait until there are enough others for
@@ -109,7 +111,7 @@ func Start(ctx context.Context, cfg ServerConfig) (*Server, error) {
 		list, err = newRevoked(cfg.TLS.List, cfg.Dir, cfg.Log)
 	}
 	if err == nil {
-		err = s.begin(ctx, cfg.embedded(list))
+		err = s.begin(ctx, cfg.embedded(list, &s.ends))
 	}
 	if err != nil {
 		s.closePeers()
@@ -144,7 +146,7 @@ func lockDir(dir string) (*os.File, error) {
 }
 
 // embedded is the member's configuration: no listener for clients, for they are in this process, and none for peers if there are none.
-func (c *ServerConfig) embedded(list *revoked) *embed.Config {
+func (c *ServerConfig) embedded(list *revoked, ends *atomic.Bool) *embed.Config {
 	e := embed.NewConfig()
 	e.Name, e.Dir = c.Name, filepath.Join(c.Dir, "etcd")
 	e.ListenClientUrls, e.ListenPeerUrls = nil, nil
@@ -179,7 +181,7 @@ func (c *ServerConfig) embedded(list *revoked) *embed.Config {
 	e.AutoCompactionMode, e.AutoCompactionRetention = embed.CompactorModeRevision, keptRevisions
 	e.QuotaBackendBytes = quotaBytes
 	e.StrictReconfigCheck, e.PreVote = true, true
-	e.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(c.Log))
+	e.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(c.Log, ends))
 	return e
 }
 
@@ -202,6 +204,7 @@ func (s *Server) watch(ctx context.Context) {
 
 // Close ends the member. Its data stays.
 func (s *Server) Close() error {
+	s.ends.Store(true)
 	s.end()
 	s.work.Wait()
 	s.client.Close() // says that its context has ended

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -71,7 +72,7 @@ func Dial(cfg Config) (*Store, error) {
 		return nil, err
 	}
 	c := clientv3.Config{Endpoints: cfg.Endpoints, DialTimeout: callTime, DialKeepAliveTime: aliveTime, DialKeepAliveTimeout: aliveTime,
-		PermitWithoutStream: true, Logger: zapLogger(cfg.Log), DialOptions: []grpc.DialOption{soon}}
+		PermitWithoutStream: true, Logger: zapLogger(cfg.Log, new(atomic.Bool)), DialOptions: []grpc.DialOption{soon}}
 	if cfg.TLS.CA != "" {
 		info := transport.TLSInfo{CertFile: cfg.TLS.Cert, KeyFile: cfg.TLS.Key, TrustedCAFile: cfg.TLS.CA, Logger: c.Logger}
 		var err error

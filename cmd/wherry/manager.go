@@ -138,8 +138,9 @@ docs/cluster.md describes how one manager becomes three, and how one is replaced
 func (a *app) managerListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "ls",
-		Short:   "List the managers that keep the state, and whether each has a vote",
-		Example: "  wherry manager ls\n  wherry manager ls --json | jq '.[] | select(.voting | not)'",
+		Short:   "List the managers that keep the state, whether each has a vote, and whether it answers",
+		Long:    "List the managers that keep the state, and whether each has a vote. The manager that gives\nthe list asks the others, for 2 seconds at most, and says which of them do not answer it.",
+		Example: "  wherry manager ls\n  wherry manager ls --json | jq '.[] | select(.silent)'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withPool(cmd, "", func(ctx context.Context, c *client.Client) error {
@@ -157,6 +158,9 @@ func (a *app) managerListCommand() *cobra.Command {
 							state = "was taken in, and has not started"
 						case !m.Voting:
 							state = "catches up"
+						}
+						if m.Silent {
+							state += ", but does not answer"
 						}
 						fmt.Fprintf(tab, "%s\t%s\t%s\n", m.Name, m.Addr, state)
 					}

@@ -225,7 +225,8 @@ func (a *app) itemCreateCommand(on *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create REGION NAME SIZE", Short: "Allocate an item, all zeros",
 		Long: `Allocate an item. It takes the right to write to the region, and belongs to your token's
-or certificate's name.`,
+or certificate's name. Its bytes are zeros, unless programs have written there by the
+region's offsets: use a region by offsets or by items.`,
 		Example: "  wherry pool item create work table 1MiB\n  wherry pool item create work secret 4KiB --private",
 		Args:    cobra.ExactArgs(3), ValidArgsFunction: a.completing(completeRegions, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -45,17 +45,12 @@ func (l *candidates) Pop() any {
 // over. It adds to a record's places and parts.
 func (v *view) place(r *record, sizes []uint64, except map[string]bool) error {
 	var list candidates
-	all, most, total := uint64(0), uint64(0), uint64(0)
 	for _, c := range v.components {
 		if c.Capacity > 0 && !except[c.Name] {
 			list = append(list, &candidate{c, c.free()})
-			all, most = all+c.free(), max(most, c.free())
 		}
 	}
-	lend := len(list)
-	for _, n := range sizes {
-		total += n
-	}
+	lend := slices.Clone(list)
 	where := map[string]int{}
 	for i, p := range r.Places {
 		if v.alive(p) {
@@ -69,8 +64,7 @@ func (v *view) place(r *record, sizes []uint64, except map[string]bool) error {
 			passed = append(passed, heap.Pop(&list).(*candidate))
 		}
 		if len(list) == 0 {
-			return fmt.Errorf("%w: %s in extents of up to %s are asked for, %s", pool.ErrMemory, component.SizeText(int64(total)), component.SizeText(int64(slices.Max(sizes))),
-				lack(lend, all, most, slices.Sorted(maps.Keys(except))))
+			return lack(lend, sizes, slices.Sorted(maps.Keys(except)))
 		}
 		c := list[0]
 		at, ok := where[c.Name]
@@ -89,18 +83,33 @@ func (v *view) place(r *record, sizes []uint64, except map[string]bool) error {
 	return nil
 }
 
-// lack says what components had, all together and one of them at most, where that was too little. What those had that refused is not counted.
-func lack(lend int, all, most uint64, refused []string) string {
+// lack says what components had, all together and one of them at most, where that was too little for extents of these sizes. What those had that refused is not counted.
+func lack(lend candidates, sizes []uint64, refused []string) error {
+	each := slices.Max(sizes)
+	all, most, whole, rest, total := uint64(0), uint64(0), uint64(0), uint64(0), uint64(0)
+	for _, c := range lend {
+		n := c.free()
+		all, most, whole, rest = all+n, max(most, n), whole+n/each*each, max(rest, n%each)
+	}
+	for _, n := range sizes {
+		total += n
+	}
 	const do = "destroy regions, raise a component's pool_memory, or add one"
-	free := fmt.Sprintf("%s free, at most %s at one of them: %s", component.SizeText(int64(all)), component.SizeText(int64(most)), do)
+	free := fmt.Sprintf("%s free, at most %s at one of them", component.SizeText(int64(all)), component.SizeText(int64(most)))
+	if total <= all { // what is missing is not to be seen from these; the last extent may be a smaller one, and lies in the largest rest
+		free += fmt.Sprintf(". Extents are placed whole, and %d MiB fit in such: make the region smaller,", (whole+rest)>>20)
+	} else {
+		free += ":"
+	}
+	why := fmt.Sprintf("and the components that lend (%d) have %s", len(lend), free)
 	switch names := strings.Join(refused, ", "); {
 	case names == "":
-		return fmt.Sprintf("and the components that lend (%d) have %s", lend, free)
-	case lend == 0:
-		return fmt.Sprintf("and all components that lend refused (%s): %s", names, do)
+	case len(lend) == 0:
+		why = fmt.Sprintf("and all components that lend refused (%s):", names)
 	default:
-		return fmt.Sprintf("%s refused, and the others that lend (%d) have %s", names, lend, free)
+		why = fmt.Sprintf("%s refused, and the others that lend (%d) have %s", names, len(lend), free)
 	}
+	return fmt.Errorf("%w: %s in extents of up to %s are asked for, %s %s", pool.ErrMemory, component.SizeText(int64(total)), component.SizeText(int64(each)), why, do)
 }
 
 // top lists components, and the regions that see says may be shown.

@@ -1,6 +1,7 @@
 package manager_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -349,21 +350,33 @@ func TestRefused(t *testing.T) {
 	for _, c := range []struct {
 		most [2]uint64
 		size uint64
-		want string
+		want string    // "": it is made
+		lend [2]uint64 // other than 512 and 256 MiB
 	}{
+		{size: 1000 * mib, lend: [2]uint64{700 * mib, 300 * mib}, want: "have 1000.0 MiB free, at most 700.0 MiB at one of them. Extents are placed whole, and 956 MiB fit in such"},
+		{size: 956 * mib, lend: [2]uint64{700 * mib, 300 * mib}},
+		{size: 957 * mib, lend: [2]uint64{700 * mib, 300 * mib}, want: "956 MiB fit"},
+		{size: 40 * mib, lend: [2]uint64{30 * mib, 20 * mib}, want: "30 MiB fit"},
 		{size: 1000 * mib, want: "and the components that lend (2) have 768.0 MiB free, at most 512.0 MiB at one of them"},
 		{most: [2]uint64{64 * mib, 0}, size: 400 * mib, want: "c0 refused, and the others that lend (1) have "},
 		{most: [2]uint64{mib, mib}, size: 200 * mib, want: "and all components that lend refused (c0, c1)"},
 	} {
 		w := newWorld(1, t.Fatalf, 3, 1)
-		for i, n := range []uint64{512 * mib, 256 * mib, 0} {
+		for i, n := range []uint64{cmp.Or(c.lend[0], 512*mib), cmp.Or(c.lend[1], 256*mib), 0} {
 			w.components[i].capacity = n
 		}
 		w.components[0].most, w.components[1].most = c.most[0], c.most[1]
 		w.Run(10 * time.Second)
 		var got error
 		w.ask(pool.CreateRequest{Name: "a", Size: c.size}, func(_ any, err error) { got = err })
-		if w.Run(8 * time.Second); !errors.Is(got, pool.ErrMemory) || !strings.Contains(got.Error(), c.want) {
+		w.Run(8 * time.Second)
+		if c.want == "" {
+			if got != nil {
+				t.Errorf("%d bytes: %v", c.size, got)
+			}
+			continue
+		}
+		if !errors.Is(got, pool.ErrMemory) || !strings.Contains(got.Error(), c.want) {
 			t.Errorf("%v, without %q", got, c.want)
 		}
 	}

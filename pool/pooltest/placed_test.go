@@ -195,6 +195,33 @@ func TestPlacing(t *testing.T) {
 	})
 }
 
+// TestSpreadItemLost: an item one of whose components is gone is lost, and the error names the component, which nobody knows any more.
+func TestSpreadItemLost(t *testing.T) {
+	overAll(t, func(t *testing.T, f factory) {
+		g := newRig(t, f, "n1", "n2")
+		ctx := within(t)
+		r, err := g.client(ann).CreateRegion(ctx, pool.Manager, pool.Spec{Name: "x", Size: 4 * part})
+		must(t, err)
+		_, err = r.CreateItem(ctx, pool.ItemSpec{Name: "spread", Size: part, Components: 2})
+		must(t, err)
+		delete(g.nodes, "n2") // its connections stay, which only its clients of before have
+		for i := range g.managed[r.Info().Region].Parts {
+			e := &g.managed[r.Info().Region].Parts[i]
+			e.Lost = e.Component == "n2"
+		}
+		p := g.client(ann)
+		half, err := p.LookupRegion(ctx, pool.Manager, "x")
+		must(t, err)
+		_, inside := half.LookupItem(ctx, "spread")
+		_, alone := p.LookupItem(ctx, pool.Manager, "x", "spread")
+		for what, err := range map[string]error{"in its region": inside, "by both names": alone} {
+			if !errors.Is(err, pool.ErrLost) || errors.Is(err, control.ErrNoNode) || !strings.Contains(fmt.Sprint(err), "node n2") {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	})
+}
+
 // TestLeasedAtSeveral: a leased region at two components goes with its client, at both.
 func TestLeasedAtSeveral(t *testing.T) {
 	overAll(t, func(t *testing.T, f factory) {
