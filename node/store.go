@@ -55,6 +55,7 @@ type load struct {
 	name    string
 	replace bool
 	base    uint64 // the version that it adds to; 0: none
+	next    uint64 // the lowest version that it may become; set when it begins
 	by      cluster.Principal
 	from    *fabric.Endpoint
 	state   loadState
@@ -137,8 +138,9 @@ func (s *store) loading() int {
 	return len(s.loads)
 }
 
-// begin reserves a name for a load.
-func (s *store) begin(l *load) error {
+// begin reserves a name for a load, and then asks for the lowest version that it may become. Nothing else of that name is published here before
+// the load ends. So a number that was above all others of the name stays above them, also when loads of other names take higher ones.
+func (s *store) begin(l *load, next func() uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if other, ok := s.names[l.name]; ok {
@@ -153,7 +155,7 @@ func (s *store) begin(l *load) error {
 	if err := s.places.Take(l.by.Name); err != nil {
 		return fmt.Errorf("%w: %w", control.ErrMemory, err)
 	}
-	s.loads[l.id], s.names[l.name] = l, l.id
+	s.loads[l.id], s.names[l.name], l.next = l, l.id, next()
 	return nil
 }
 
