@@ -20,7 +20,7 @@ const (
 	fillPiece = 256 << 10
 	// outcomeTime bounds asking one peer what became of a load.
 	outcomeTime = 5 * time.Second
-	// reapEvery is how often idle loads are looked for.
+	// reapEvery is how often idle loads are looked for, and versions without readers.
 	reapEvery = time.Second
 	// maxVersionStep is how far beyond the next a version may be: as many loads as other
 	// nodes may have seen, and never so many that versions run out.
@@ -71,7 +71,7 @@ func (n *Node) begin(ctx context.Context, c *rpc.Call, req *control.BeginRequest
 		return nil, c.From.Err()
 	}
 	lent, _, bounds := n.account.Used()
-	reply.NextVersion, reply.FreeBytes = l.next, bounds.Bytes-lent.Bytes
+	reply.NextVersion, reply.FreeBytes = l.next, bounds.Bytes-lent.Bytes+n.data.past.bytes("")
 	reply.LoadTimeMs = n.live.Load().LoadTime.Milliseconds()
 	return reply, nil
 }
@@ -398,7 +398,7 @@ func (n *Node) committedElsewhere(id control.LoadID, t *cluster.Table) bool {
 	return false
 }
 
-// reap gives up loads that were left idle.
+// reap gives up loads that were left idle, and versions that nobody reads any more.
 func (n *Node) reap() {
 	tick := time.NewTicker(reapEvery)
 	defer tick.Stop()
@@ -407,6 +407,7 @@ func (n *Node) reap() {
 		case <-n.life.Done():
 			return
 		case now := <-tick.C:
+			n.data.past.expire(now)
 			most := n.live.Load().LoadTime
 			n.data.mu.Lock()
 			var idle []*load

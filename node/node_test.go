@@ -512,7 +512,7 @@ func TestStopWaitsForCalls(t *testing.T) {
 func TestSealedKeys(t *testing.T) {
 	s := &store{shards: map[string]*shard{"d": {version: 1}}}
 	for caps, want := range map[cluster.Caps]string{cluster.CapWrite: "its capabilities (write) do not include that", cluster.CapRead | cluster.CapWrite: "its owner or an admin can grant that"} {
-		_, _, err := s.keys("d", 1, cluster.Principal{Name: "ann", Caps: caps}, func() fabric.Rights { return fabric.RightWrite })
+		_, _, err := s.keys("d", 1, cluster.Principal{Name: "ann", Caps: caps}, nil, func() fabric.Rights { return fabric.RightWrite })
 		if !errors.Is(err, cluster.ErrForbidden) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want …%s…", caps, err, want)
 		}
