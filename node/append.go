@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
@@ -124,42 +125,37 @@ func (s *store) addTo(sh *shard, l *load, old *shard) error {
 	}
 	sh.windows = append(append([]window(nil), old.windows[:kept]...), l.windows...)
 	sh.root = append(sh.root, old.root[:kept]...)
-	sh.retired = append(sh.retired, old.windows[kept:]...)
 	return nil
 }
 
-// succeed has a shard take the place of the old one; mu is held. It returns the windows to close.
-func (s *store) succeed(sh *shard, l *load, old *shard) []window {
-	if l.base == 0 {
-		s.unreserve(&old.charge)
-		return append(append([]window(nil), old.windows...), old.retired...)
+// succeed has a shard take the place of the old one; mu is held. What they do not share becomes past. The caller frees what it returns.
+func (s *store) succeed(sh *shard, l *load, old *shard, now time.Time) (leave []*shard) {
+	if l.base > 0 {
+		old.added(l)
 	}
-	kept := len(old.windows) - len(sh.retired)
-	for who, g := range old.given { // keys to what both have stay what they are
-		for r := range g.keys {
-			g.keys[r] = g.keys[r][:min(kept, len(g.keys[r]))]
+	kept := len(sh.windows) - sh.own
+	gone := &shard{name: old.name, version: old.version, writable: old.writable, windows: old.windows[kept:], given: map[string]*given{}}
+	gone.charge.What = old.charge.What
+	if kept == 0 {
+		gone.charge, gone.given = old.charge, old.given
+	} else {
+		for who, g := range old.given { // keys to what both have stay what they are
+			if rest := g.split(kept); len(rest.keys) > 0 {
+				gone.given[who] = rest
+			}
+			sh.given[who] = g
 		}
-		sh.given[who] = g
+		for _, w := range gone.windows { // of columns, which have segments of their own
+			gone.charge.Bytes, gone.charge.Files = gone.charge.Bytes+wholeBytes(w.size), gone.charge.Files+1
+		}
+		sh.charge.What = old.charge.What
+		sh.charge.Bytes += old.charge.Bytes - gone.charge.Bytes
+		sh.charge.Files += old.charge.Files - gone.charge.Files
 	}
-	leave := s.dropRetired(old)
-	sh.charge.What = old.charge.What
-	sh.charge.Bytes += old.charge.Bytes
-	sh.charge.Files += old.charge.Files
-	return leave
-}
-
-// dropRetired takes out what the version before had; mu is held. The caller closes it.
-func (s *store) dropRetired(sh *shard) []window {
-	back := sh.charge
-	back.Bytes, back.Files = 0, len(sh.retired)
-	for _, w := range sh.retired {
-		back.Bytes += wholeBytes(w.size)
+	if len(gone.windows) == 0 {
+		return nil
 	}
-	s.account.Release(back)
-	sh.charge.Bytes, sh.charge.Files = sh.charge.Bytes-back.Bytes, sh.charge.Files-back.Files
-	leave := sh.retired
-	sh.retired = nil
-	return leave
+	return s.past.keep(gone, now)
 }
 
 // before reads the parts of this node's shard, from number first on, that are written again; large says that there are many.

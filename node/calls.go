@@ -114,7 +114,7 @@ func (n *Node) table(_ context.Context, c *rpc.Call, req *control.TableRequest) 
 		}
 	}
 	may := func() fabric.Rights { return asked & n.catalog.Rights(who, req.Name) }
-	keys, rights, err := n.data.keys(e.Name, e.Version, who, may)
+	keys, rights, err := n.data.keys(e.Name, e.Version, who, c.From, may)
 	for range versionTries {
 		if !errors.Is(err, control.ErrNoShard) {
 			break
@@ -123,7 +123,7 @@ func (n *Node) table(_ context.Context, c *rpc.Call, req *control.TableRequest) 
 		if e, err = n.catalog.Get(who, req.Name, 0); err != nil {
 			return nil, err
 		}
-		if keys, rights, err = n.data.keys(e.Name, e.Version, who, may); e.Version == had {
+		if keys, rights, err = n.data.keys(e.Name, e.Version, who, c.From, may); e.Version == had {
 			break
 		}
 	}

@@ -20,7 +20,7 @@ const (
 	fillPiece = 256 << 10
 	// outcomeTime bounds asking one peer what became of a load.
 	outcomeTime = 5 * time.Second
-	// reapEvery is how often idle loads are looked for.
+	// reapEvery is how often idle loads are looked for, and versions without readers.
 	reapEvery = time.Second
 	// maxVersionStep is how far beyond the next a version may be: as many loads as other
 	// nodes may have seen, and never so many that versions run out.
@@ -63,7 +63,7 @@ func (n *Node) begin(ctx context.Context, c *rpc.Call, req *control.BeginRequest
 	if old != nil {
 		reply.Holders = old.Table.Members()
 	}
-	if err := n.data.begin(l); err != nil {
+	if err := n.data.begin(l, n.catalog.NextVersion); err != nil {
 		return nil, err
 	}
 	if c.From.Err() != nil { // lost meanwhile, before this load was there to be ended
@@ -71,7 +71,7 @@ func (n *Node) begin(ctx context.Context, c *rpc.Call, req *control.BeginRequest
 		return nil, c.From.Err()
 	}
 	lent, _, bounds := n.account.Used()
-	reply.NextVersion, reply.FreeBytes = n.catalog.NextVersion(), bounds.Bytes-lent.Bytes
+	reply.NextVersion, reply.FreeBytes = l.next, bounds.Bytes-lent.Bytes+n.data.past.bytes("")
 	reply.LoadTimeMs = n.live.Load().LoadTime.Milliseconds()
 	return reply, nil
 }
@@ -234,7 +234,7 @@ func (n *Node) prepare(_ context.Context, c *rpc.Call, req *control.PrepareReque
 	if err != nil {
 		return nil, err
 	}
-	i, next := t.Index(n.cfg.Name), n.catalog.NextVersion()
+	i := t.Index(n.cfg.Name)
 	switch {
 	case t.Name != l.name:
 		return nil, fmt.Errorf("%w: it is called %q, the load %q", cluster.ErrTable, t.Name, l.name)
@@ -242,8 +242,8 @@ func (n *Node) prepare(_ context.Context, c *rpc.Call, req *control.PrepareReque
 		return nil, fmt.Errorf("%w: it has no shard of %s", cluster.ErrTable, n.cfg.Name)
 	case t.Shards[i].Incarnation != n.el.Incarnation():
 		return nil, fmt.Errorf("%w: its shard of %s is of incarnation %v, this one is %v", cluster.ErrTable, n.cfg.Name, t.Shards[i].Incarnation, n.el.Incarnation())
-	case t.Version < next || t.Version-next > maxVersionStep:
-		return nil, fmt.Errorf("%w: the table has version %d, here it must be at least %d and at most %d more", cluster.ErrVersion, t.Version, next, uint64(maxVersionStep))
+	case t.Version < l.next || t.Version-l.next > maxVersionStep:
+		return nil, fmt.Errorf("%w: the table has version %d, here it must be at least %d and at most %d more", cluster.ErrVersion, t.Version, l.next, uint64(maxVersionStep))
 	}
 	if _, err := n.catalog.MayPut(l.by, l.name, l.replace); err != nil {
 		return nil, err
@@ -398,7 +398,7 @@ func (n *Node) committedElsewhere(id control.LoadID, t *cluster.Table) bool {
 	return false
 }
 
-// reap gives up loads that were left idle.
+// reap gives up loads that were left idle, and versions that nobody reads any more.
 func (n *Node) reap() {
 	tick := time.NewTicker(reapEvery)
 	defer tick.Stop()
@@ -407,6 +407,7 @@ func (n *Node) reap() {
 		case <-n.life.Done():
 			return
 		case now := <-tick.C:
+			n.data.past.expire(now)
 			most := n.live.Load().LoadTime
 			n.data.mu.Lock()
 			var idle []*load

@@ -15,7 +15,7 @@ func TestLoadsShared(t *testing.T) {
 	begin := func(who string, n int) (*load, error) {
 		l := &load{name: fmt.Sprint(who, n), by: cluster.Principal{Name: who}}
 		l.id = control.LoadID(l.name)
-		return l, s.begin(l)
+		return l, s.begin(l, func() uint64 { return 1 })
 	}
 	var first *load
 	for n := range maxLoads {

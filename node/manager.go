@@ -188,7 +188,7 @@ func (n *Node) describe(req *manager.RegisterRequest) {
 	req.Capacity, req.Local = 0, 0
 	all, regions, bounds := n.account.Used()
 	if bounds.Pool > 0 && !n.stopping.Load() {
-		lendable := min(bounds.Pool, bounds.Bytes-(all.Bytes-regions.Bytes)) // datasets may have taken some of it
+		lendable := min(bounds.Pool, bounds.Bytes-(all.Bytes-regions.Bytes)+n.data.past.bytes("")) // datasets may have taken some of it
 		req.Capacity = uint64(max(lendable, 0))
 		req.Local = uint64(max(regions.Bytes-n.managedBytes(), 0))
 	}

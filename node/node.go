@@ -141,6 +141,7 @@ func (n *Node) build() (err error) {
 	n.shares = set.pool
 	n.account = component.NewAccount(set.pool.Bounds(int64(n.cfg.Memory), int64(n.cfg.PoolMemory)))
 	n.data = newStore(n.el, n.account)
+	n.account.YieldBy(n.data.past.yield)
 	n.pool = component.New(n.el, n.account, set.pool)
 	if err := n.lendDevices(set.devices); err != nil {
 		return err

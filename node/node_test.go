@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -413,7 +412,8 @@ func TestHostileRequests(t *testing.T) {
 	}
 }
 
-// TestVersionsDoNotRunOut: a client chooses the version, but cannot use up those that follow.
+// TestVersionsDoNotRunOut: a client chooses the version, but cannot use up those that follow, nor take one that its name had. Loads of other names, which
+// end before it, do not matter.
 func TestVersionsDoNotRunOut(t *testing.T) {
 	ts := tokens(t, cluster.CapWrite|cluster.CapMember, "user")
 	n, _ := run(t, Config{Name: "n1", Listen: []string{"tcp://127.0.0.1:0"}, Tokens: ts})
@@ -426,26 +426,51 @@ func TestVersionsDoNotRunOut(t *testing.T) {
 		_, err := control.Do[control.Nothing](t.Context(), p, ep, call, req)
 		return err
 	}
-	for i, c := range []struct {
-		version uint64
-		want    error
-	}{{0, cluster.ErrVersion}, {math.MaxUint64, cluster.ErrVersion}, {maxVersionStep + 2, cluster.ErrVersion}, {maxVersionStep + 1, nil}} {
-		id := control.LoadID(strings.Repeat(strconv.Itoa(i), loadIDBytes))
-		table := &cluster.Table{Name: "x", Version: c.version, Kind: cluster.Raw, Sharding: cluster.Sharding{Kind: cluster.Block, Elements: 1},
-			Shards: []cluster.Shard{{Element: "n1", Incarnation: n.el.Incarnation(), Addrs: n.Addrs(), Windows: []cluster.Window{{Size: 8}}}}}
-		b, err := table.Encode()
+	loads := 0
+	begin := func(name string) (control.LoadID, uint64) {
+		loads++
+		id := control.LoadID(fmt.Sprintf("%0*d", loadIDBytes, loads))
+		reply, err := control.Do[control.BeginReply](t.Context(), p, ep, control.CallBegin, control.BeginRequest{Load: id, Name: name})
 		if err == nil {
-			err = errors.Join(call(control.CallBegin, control.BeginRequest{Load: id, Name: "x"}), call(control.CallAlloc, control.AllocRequest{Load: id, Sizes: []uint64{8}}))
+			err = call(control.CallAlloc, control.AllocRequest{Load: id, Sizes: []uint64{8}})
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := call(control.CallPrepare, control.PrepareRequest{Load: id, Table: b}); !errors.Is(err, c.want) {
+		return id, reply.NextVersion
+	}
+	prepare := func(id control.LoadID, name string, version uint64) error {
+		table := &cluster.Table{Name: name, Version: version, Kind: cluster.Raw, Sharding: cluster.Sharding{Kind: cluster.Block, Elements: 1},
+			Shards: []cluster.Shard{{Element: "n1", Incarnation: n.el.Incarnation(), Addrs: n.Addrs(), Windows: []cluster.Window{{Size: 8}}}}}
+		b, err := table.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return call(control.CallPrepare, control.PrepareRequest{Load: id, Table: b})
+	}
+	for _, c := range []struct {
+		version uint64
+		want    error
+	}{{0, cluster.ErrVersion}, {math.MaxUint64, cluster.ErrVersion}, {maxVersionStep + 2, cluster.ErrVersion}, {maxVersionStep + 1, nil}} {
+		id, _ := begin("x")
+		if err := prepare(id, "x", c.version); !errors.Is(err, c.want) {
 			t.Errorf("version %d: %v, want %v", c.version, err, c.want)
 		}
 		if err := call(control.CallAbort, control.LoadRequest{Load: id}); err != nil {
 			t.Fatal(err)
 		}
+	}
+	slow, low := begin("slow")
+	id, _ := begin("x")
+	if err := errors.Join(prepare(id, "x", low+20), call(control.CallCommit, control.LoadRequest{Load: id}), call(control.CallRemove, control.NameRequest{Name: "x"})); err != nil {
+		t.Fatal(err)
+	}
+	id, next := begin("x")
+	if err := prepare(id, "x", low+20); next != low+21 || !errors.Is(err, cluster.ErrVersion) {
+		t.Errorf("the version that was removed, again: %v; the lowest is said to be %d", err, next)
+	}
+	if err := prepare(slow, "slow", low); err != nil {
+		t.Errorf("a name that had no version since the load began: %v", err)
 	}
 }
 
@@ -487,7 +512,7 @@ func TestStopWaitsForCalls(t *testing.T) {
 func TestSealedKeys(t *testing.T) {
 	s := &store{shards: map[string]*shard{"d": {version: 1}}}
 	for caps, want := range map[cluster.Caps]string{cluster.CapWrite: "its capabilities (write) do not include that", cluster.CapRead | cluster.CapWrite: "its owner or an admin can grant that"} {
-		_, _, err := s.keys("d", 1, cluster.Principal{Name: "ann", Caps: caps}, func() fabric.Rights { return fabric.RightWrite })
+		_, _, err := s.keys("d", 1, cluster.Principal{Name: "ann", Caps: caps}, nil, func() fabric.Rights { return fabric.RightWrite })
 		if !errors.Is(err, cluster.ErrForbidden) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want …%s…", caps, err, want)
 		}

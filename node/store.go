@@ -29,6 +29,7 @@ const (
 type store struct {
 	el      *fabric.Element
 	account *component.Account
+	past    past
 
 	mu       sync.Mutex
 	loads    map[control.LoadID]*load
@@ -55,6 +56,7 @@ type load struct {
 	name    string
 	replace bool
 	base    uint64 // the version that it adds to; 0: none
+	next    uint64 // the lowest version that it may become; set when it begins
 	by      cluster.Principal
 	from    *fabric.Endpoint
 	state   loadState
@@ -100,20 +102,15 @@ type shard struct {
 	version  uint64
 	writable bool
 	windows  []window
-	retired  []window // of the version before, that this one has written again: readers of that one may end
+	own      int // of them, at the end, that no version before had
 	charge   component.Charge
 	root     []fabric.Key
 	given    map[string]*given // by principal
-}
-
-// given are the keys that one principal has, by their rights.
-type given struct {
-	who  cluster.Principal
-	keys map[fabric.Rights][]fabric.Key
+	until    time.Time         // of past: to be dropped
 }
 
 func newStore(el *fabric.Element, account *component.Account) *store {
-	return &store{el: el, account: account, loads: map[control.LoadID]*load{}, places: share.Places{Limit: maxLoads, What: "loads under way"}, names: map[string]control.LoadID{},
+	return &store{el: el, account: account, past: past{el: el, account: account}, loads: map[control.LoadID]*load{}, places: share.Places{Limit: maxLoads, What: "loads under way"}, names: map[string]control.LoadID{},
 		shards: map[string]*shard{}, outcomes: map[control.LoadID]bool{}}
 }
 
@@ -137,8 +134,9 @@ func (s *store) loading() int {
 	return len(s.loads)
 }
 
-// begin reserves a name for a load.
-func (s *store) begin(l *load) error {
+// begin reserves a name for a load, and then asks for the lowest version that it may become. Nothing else of that name is published here before
+// the load ends. So a number that was above all others of the name stays above them, also when loads of other names take higher ones.
+func (s *store) begin(l *load, next func() uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if other, ok := s.names[l.name]; ok {
@@ -153,7 +151,7 @@ func (s *store) begin(l *load) error {
 	if err := s.places.Take(l.by.Name); err != nil {
 		return fmt.Errorf("%w: %w", control.ErrMemory, err)
 	}
-	s.loads[l.id], s.names[l.name] = l, l.id
+	s.loads[l.id], s.names[l.name], l.next = l, l.id, next()
 	return nil
 }
 
@@ -373,7 +371,7 @@ func (s *store) commit(l *load, publish func() error) error {
 		s.mu.Unlock()
 		return fmt.Errorf("%w: load %s of %q was given up", control.ErrLoad, l.id, l.name)
 	}
-	sh := &shard{name: l.name, version: l.table.Version, windows: l.windows, charge: l.charge, given: map[string]*given{}}
+	sh := &shard{name: l.name, version: l.table.Version, windows: l.windows, own: len(l.windows), charge: l.charge, given: map[string]*given{}}
 	sh.writable = len(l.windows) > 0 && l.windows[0].writable
 	old := s.shards[l.name]
 	err := s.addTo(sh, l, old)
@@ -391,13 +389,13 @@ func (s *store) commit(l *load, publish func() error) error {
 	s.shards[l.name] = sh
 	l.windows, l.charge = nil, component.Charge{}
 	s.end(l, true)
-	var leave []window
+	var leave []*shard
 	if old != nil {
-		leave = s.succeed(sh, l, old)
+		leave = s.succeed(sh, l, old, time.Now())
 	}
 	s.mu.Unlock()
 	s.committed.Add(1)
-	closeAll(leave)
+	s.past.free(leave...)
 	return nil
 }
 
@@ -413,9 +411,9 @@ func (sh *shard) makeRoot() error {
 	return nil
 }
 
-// keys are a principal's keys to a shard. What it may do is asked under the
+// keys are a principal's keys to a shard, asked for by a connection. What it may do is asked under the
 // lock, so that no key can be made past a grant that is taken away meanwhile.
-func (s *store) keys(name string, version uint64, who cluster.Principal, may func() fabric.Rights) ([]fabric.Key, fabric.Rights, error) {
+func (s *store) keys(name string, version uint64, who cluster.Principal, by *fabric.Endpoint, may func() fabric.Rights) ([]fabric.Key, fabric.Rights, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rights := may()
@@ -436,10 +434,11 @@ func (s *store) keys(name string, version uint64, who cluster.Principal, may fun
 	}
 	g := sh.given[who.Name]
 	if g == nil {
-		g = &given{keys: map[fabric.Rights][]fabric.Key{}}
+		g = &given{keys: map[fabric.Rights][]fabric.Key{}, readers: map[*fabric.Endpoint]int{}}
 		sh.given[who.Name] = g
 	}
 	g.who = who
+	g.asked(by)
 	keys := slices.Clone(g.keys[rights]) // of parts that the version before had too
 	if len(keys) == len(sh.root) && keys != nil {
 		return keys, rights, nil
@@ -452,7 +451,7 @@ func (s *store) keys(name string, version uint64, who cluster.Principal, may fun
 		}
 		n, err := s.el.Narrow(k, 0, k.Size, rights&k.Rights)
 		if err != nil {
-			s.revoke(keys[had:])
+			revoke(s.el, keys[had:])
 			return nil, 0, err
 		}
 		keys = append(keys, n)
@@ -461,69 +460,36 @@ func (s *store) keys(name string, version uint64, who cluster.Principal, may fun
 	return keys, rights, nil
 }
 
-func (s *store) revoke(keys []fabric.Key) {
-	for _, k := range keys {
-		s.el.Revoke(k) // fails only if it is revoked already
-	}
-}
-
-// regrant revokes the keys that allow more than rights says their holder may do now.
+// regrant revokes the keys that allow more than rights says their holder may do now, of versions before too.
 func (s *store) regrant(name string, rights func(cluster.Principal) fabric.Rights) {
 	s.mu.Lock()
-	sh := s.shards[name]
-	if sh == nil {
-		s.mu.Unlock()
-		return
-	}
-	leave := s.dropRetired(sh) // of whose keys there is no list any more
-	defer closeAll(leave)
 	defer s.mu.Unlock()
-	for who, g := range sh.given {
-		now := rights(g.who)
-		for r, keys := range g.keys {
-			if r&^now != 0 {
-				s.revoke(keys)
-				delete(g.keys, r)
-			}
-		}
-		if len(g.keys) == 0 {
-			delete(sh.given, who)
-		}
+	if sh := s.shards[name]; sh != nil {
+		sh.regrant(s.el, rights)
 	}
+	s.past.regrant(name, rights)
 }
 
 // takeBack revokes all keys that principals have.
 func (s *store) takeBack(principals []string) {
 	s.mu.Lock()
-	var leave []window
-	defer func() { closeAll(leave) }()
 	defer s.mu.Unlock()
 	for _, sh := range s.shards {
-		leave = append(leave, s.dropRetired(sh)...)
-		for _, who := range principals {
-			if g := sh.given[who]; g != nil {
-				for _, keys := range g.keys {
-					s.revoke(keys)
-				}
-				delete(sh.given, who)
-			}
-		}
+		sh.takeBack(s.el, principals)
 	}
+	s.past.takeBack(principals)
 }
 
-// remove frees a shard.
+// remove frees a shard, and what is kept of the versions before it.
 func (s *store) remove(name string, version uint64) {
 	s.mu.Lock()
-	sh := s.shards[name]
-	if sh == nil || sh.version != version {
-		s.mu.Unlock()
-		return
+	leave := s.past.take(func(sh *shard) bool { return sh.name == name && sh.version <= version })
+	if sh := s.shards[name]; sh != nil && sh.version == version {
+		delete(s.shards, name)
+		leave = append(leave, sh)
 	}
-	delete(s.shards, name)
-	s.unreserve(&sh.charge)
 	s.mu.Unlock()
-	closeAll(sh.windows)
-	closeAll(sh.retired)
+	s.past.free(leave...)
 }
 
 // held is what a shard takes here, and whether peers may write it.
@@ -531,7 +497,7 @@ func (s *store) held(name string) (bytes int64, writable bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sh := s.shards[name]; sh != nil {
-		return sh.charge.Bytes, sh.writable
+		return sh.charge.Bytes + s.past.bytes(name), sh.writable
 	}
 	return 0, false
 }

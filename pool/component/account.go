@@ -37,6 +37,7 @@ type Bounds struct {
 // Account is what a node lends, and to whom. Its methods may be called from any goroutine.
 type Account struct {
 	files func() (limit, all int, err error)
+	yield func(lacks Lent) bool // nil: nothing is kept that could be given back
 
 	mu     sync.Mutex
 	bounds Bounds
@@ -65,26 +66,41 @@ func FilesLimit() (limit, all int, err error) {
 	return all / filesShare, all, nil
 }
 
+// YieldBy has Reserve ask for memory back that is lent only as long as nothing else needs it. yield gets what is lacking, releases at least that or
+// nothing, and reports which. It is called without the Account's lock, by callers of Reserve with theirs. To be called before the first Reserve.
+func (a *Account) YieldBy(yield func(lacks Lent) bool) { a.yield = yield }
+
 // Reserve counts what will be taken, or says which bound it would break and what to do.
 func (a *Account) Reserve(c Charge) error {
+	for {
+		lacks, err := a.reserve(c)
+		if lacks == (Lent{}) || a.yield == nil || !a.yield(lacks) {
+			return err
+		}
+	}
+}
+
+// reserve is Reserve without what others may yield; lacks is what would be enough.
+func (a *Account) reserve(c Charge) (lacks Lent, err error) {
 	files, all, err := a.files()
 	if err != nil {
-		return err
+		return Lent{}, err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	lacks = Lent{Bytes: max(c.Bytes-(a.bounds.Bytes-a.all.Bytes), 0), Files: max(c.Files-(files-a.all.Files), 0)}
 	if free := a.bounds.Bytes - a.all.Bytes; c.Bytes > free {
-		return fmt.Errorf("%w: %s takes %s, and %s of %s are free: remove datasets or regions, raise the node's memory, or spread over more nodes",
+		return lacks, fmt.Errorf("%w: %s takes %s, and %s of %s are free: remove datasets or regions, raise the node's memory, or spread over more nodes",
 			pool.ErrMemory, c.What, SizeText(c.Bytes), SizeText(max(free, 0)), SizeText(a.bounds.Bytes))
 	}
 	if c.Files > files-a.all.Files {
-		return fmt.Errorf("%w: %s takes %d descriptors, and %d are left of the %d for datasets and regions, half of the process's open files (%d): "+
+		return lacks, fmt.Errorf("%w: %s takes %d descriptors, and %d are left of the %d for datasets and regions, half of the process's open files (%d): "+
 			"remove some, or raise the node's limit (ulimit -n, LimitNOFILE= in systemd)",
 			pool.ErrMemory, c.What, c.Files, max(files-a.all.Files, 0), files, all)
 	}
 	if c.Region {
 		if err := a.poolRoom(c, files); err != nil {
-			return err
+			return Lent{}, err
 		}
 		a.pool.add(c.Lent)
 		by := a.by[c.Principal]
@@ -92,7 +108,7 @@ func (a *Account) Reserve(c Charge) error {
 		a.by[c.Principal] = by
 	}
 	a.all.add(c.Lent)
-	return nil
+	return Lent{}, nil
 }
 
 // poolRoom says which of the pool's bounds a region would break, of the descriptors too; mu is held.
