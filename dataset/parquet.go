@@ -274,7 +274,14 @@ func (r *parquetReader) oneColumn(c, n int) (a arrow.Array, err error) {
 			err = spoilt(fmt.Errorf("it is damaged: %v", r))
 		}
 	}()
-	return r.column(c, n)
+	if a, err = r.column(c, n); err != nil {
+		return nil, err
+	}
+	if stray := (*part.RangeError)(nil); errors.As(part.CheckRange(a), &stray) {
+		a.Release()
+		return nil, fmt.Errorf("row %d of the file: %s", r.done+int64(stray.Row), stray.Why)
+	}
+	return a, nil
 }
 
 // column reads n values of a column.
