@@ -171,6 +171,11 @@ func (r *parquetReader) arrowFields() map[string]arrow.Field {
 // Next reads the next chunk.
 func (r *parquetReader) Next(ctx context.Context) (columns []arrow.Array, err error) {
 	defer damaged(r.name, &err)
+	defer func() {
+		if errors.Is(err, ErrTooLarge) {
+			err = fmt.Errorf("%s: %w", r.name, err)
+		}
+	}()
 	r.taken = 0
 	for r.left == 0 {
 		r.close()
