@@ -151,6 +151,12 @@ func (r *arrowReader) Next(context.Context) ([]arrow.Array, error) {
 		to = r.from + r.chunkRows
 		out, err = part.Rows(r.batch, r.from, to, r.most)
 	}
+	if bad := (*part.RowError)(nil); errors.As(err, &bad) {
+		err = fmt.Errorf("column %q: row %d of the batch: %w", r.schema[bad.Column].Name, bad.Row, bad.Err)
+		if errors.Is(err, part.ErrText) { // one row, of lists or structs
+			err = fmt.Errorf("%w: %s", err, part.SplitRow)
+		}
+	}
 	if err == nil {
 		err = r.inRange(out)
 	}

@@ -309,9 +309,6 @@ func (r *parquetReader) column(c, n int) (arrow.Array, error) {
 			if v.IsNull() {
 				b.Null()
 			} else if err := s.put(b, v); err != nil {
-				if errors.Is(err, part.ErrLimit) {
-					err = fmt.Errorf("%w: write the file again with fewer rows in a row group", err)
-				}
 				return nil, fmt.Errorf("row %d of the file: %w", r.done+int64(b.Rows()), err)
 			}
 			if text := b.TextBytes(); text-before > 1<<20 || b.Rows() == n {

@@ -10,6 +10,8 @@ import (
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/encoding/thrift"
 	"github.com/parquet-go/parquet-go/format"
+
+	"github.com/wherry-fabric/wherry/dataset/part"
 )
 
 // headed is a file of one page whose header says something else of it.
@@ -42,6 +44,36 @@ func headed(t *testing.T, whole []byte, change func(h *format.PageHeader)) Input
 	n := len(footer)
 	out = append(append(out, footer...), byte(n), byte(n>>8), byte(n>>16), byte(n>>24))
 	return NewText("second.parquet", append(out, parquetMagic...))
+}
+
+// One value that is too large is not called too many rows.
+func TestParquetLargeValue(t *testing.T) {
+	o := Options{Format: Parquet}
+	if err := o.prepare(); err != nil {
+		t.Fatal(err)
+	}
+	o.Progress = func(Phase, int64, int64) {}
+	for want, large := range map[string]func(b *part.Builder) error{
+		`x.parquet: row group 0, column "b": row 1 of the file: part: too large: a value of 129 MiB, at most 128 MiB are loaded: split it into several, or leave its column out`: func(b *part.Builder) error {
+			return b.Bytes(make([]byte, part.MaxTextBytes+1))
+		},
+	} {
+		r, err := parquetFormat{&o}.start(parquetInput(t, []wide{{A: "x"}, {A: "y"}}), PhaseFill)
+		if err != nil {
+			t.Fatal(err)
+		}
+		put := r.shapes[1].put
+		r.shapes[1].put = func(b *part.Builder, v parquet.Value) error {
+			if b.Rows() == 1 {
+				return large(b)
+			}
+			return put(b, v)
+		}
+		if _, err := r.Next(t.Context()); err == nil || !strings.Contains(failed(NewText("x.parquet", nil), err).Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+		r.Close()
+	}
 }
 
 // A page that is too large, or says that it has less than nothing, is refused with the file's name, of several files too; what is damaged is called so.
