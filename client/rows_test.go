@@ -137,6 +137,9 @@ func TestStructErrors(t *testing.T) {
 	_, large := LoadRows(t.Context(), c, "x", slices.Values([]struct {
 		A int `wherry:"a,u8"`
 	}{{1}, {256}}))
+	_, clock := LoadRows(t.Context(), c, "x", slices.Values([]struct {
+		A int `wherry:"a,time32[s]"`
+	}{{86399}, {86400}}))
 	_, price := LoadRows(t.Context(), c, "x", slices.Values([]struct {
 		A string `wherry:"a,decimal128(4, 2)"`
 	}{{"1.5"}, {"1.125"}}))
@@ -171,6 +174,7 @@ func TestStructErrors(t *testing.T) {
 		"map[string]int is no column":        nested,
 		"int cannot be a column of type ut":  typed,
 		`row 1, column "a": 256 does not f`:  large,
+		"86400 does not fit time32[s]":       clock,
 		"is not UTF-8: use []byte":           text,
 		`row 1, column "a": "1.125" has mor`: price,
 		`both called "a"`:                    twice,

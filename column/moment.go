@@ -212,7 +212,7 @@ func (m *Moment) Count(t Type, zone *time.Location) (int64, error) {
 		seconds -= m.Offset
 	case zone != nil && zone != time.UTC:
 		var err error
-		if seconds, err = inZone(seconds, zone); err != nil {
+		if seconds, err = InZone(seconds, zone); err != nil {
 			return 0, err
 		}
 	}
@@ -223,8 +223,8 @@ func (m *Moment) Count(t Type, zone *time.Location) (int64, error) {
 	return seconds*unit.per + m.Nanos%1e9/unit.nanos, nil
 }
 
-// inZone is the moment, in seconds since 1970, at which clocks of a zone show what those of UTC show at wall.
-func inZone(wall int64, zone *time.Location) (int64, error) {
+// InZone is the moment, in seconds since 1970, at which clocks of a zone show what those of UTC show at wall: an error if they never do, or twice.
+func InZone(wall int64, zone *time.Location) (int64, error) {
 	at := time.Unix(wall, 0).UTC()
 	t := time.Date(at.Year(), at.Month(), at.Day(), at.Hour(), at.Minute(), at.Second(), 0, zone)
 	seconds, offset := t.Unix(), offsetOf(t)

@@ -151,6 +151,15 @@ func (r *arrowReader) Next(context.Context) ([]arrow.Array, error) {
 		to = r.from + r.chunkRows
 		out, err = part.Rows(r.batch, r.from, to, r.most)
 	}
+	if bad := (*part.RowError)(nil); errors.As(err, &bad) {
+		err = fmt.Errorf("column %q: row %d of the batch: %w", r.schema[bad.Column].Name, bad.Row, bad.Err)
+		if errors.Is(err, part.ErrText) { // one row, of lists or structs
+			err = fmt.Errorf("%w: %s", err, part.SplitRow)
+		}
+	}
+	if err == nil {
+		err = r.inRange(out)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: record batch %d: %w", ErrInput, r.in.Name(), r.n-1, err)
 	}
@@ -159,6 +168,17 @@ func (r *arrowReader) Next(context.Context) ([]arrow.Array, error) {
 		r.batch = nil
 	}
 	return out, nil
+}
+
+// inRange finds a value that its column's type does not have, in columns made of the rows from r.from on. It releases them then.
+func (r *arrowReader) inRange(columns []arrow.Array) error {
+	for c, a := range columns {
+		if stray := (*part.RangeError)(nil); errors.As(part.CheckRange(a), &stray) {
+			releaseAll(columns)
+			return fmt.Errorf("column %q: row %d of the batch: %s", r.schema[c].Name, r.from+stray.Row, stray.Why)
+		}
+	}
+	return nil
 }
 
 // where is the batch that was read from last.

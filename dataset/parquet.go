@@ -171,6 +171,11 @@ func (r *parquetReader) arrowFields() map[string]arrow.Field {
 // Next reads the next chunk.
 func (r *parquetReader) Next(ctx context.Context) (columns []arrow.Array, err error) {
 	defer damaged(r.name, &err)
+	defer func() {
+		if errors.Is(err, ErrTooLarge) {
+			err = fmt.Errorf("%s: %w", r.name, err)
+		}
+	}()
 	r.taken = 0
 	for r.left == 0 {
 		r.close()
@@ -274,7 +279,14 @@ func (r *parquetReader) oneColumn(c, n int) (a arrow.Array, err error) {
 			err = spoilt(fmt.Errorf("it is damaged: %v", r))
 		}
 	}()
-	return r.column(c, n)
+	if a, err = r.column(c, n); err != nil {
+		return nil, err
+	}
+	if stray := (*part.RangeError)(nil); errors.As(part.CheckRange(a), &stray) {
+		a.Release()
+		return nil, fmt.Errorf("row %d of the file: %s", r.done+int64(stray.Row), stray.Why)
+	}
+	return a, nil
 }
 
 // column reads n values of a column.
@@ -297,9 +309,6 @@ func (r *parquetReader) column(c, n int) (arrow.Array, error) {
 			if v.IsNull() {
 				b.Null()
 			} else if err := s.put(b, v); err != nil {
-				if errors.Is(err, part.ErrLimit) {
-					err = fmt.Errorf("%w: write the file again with fewer rows in a row group", err)
-				}
 				return nil, fmt.Errorf("row %d of the file: %w", r.done+int64(b.Rows()), err)
 			}
 			if text := b.TextBytes(); text-before > 1<<20 || b.Rows() == n {

@@ -152,8 +152,8 @@ func (r *parquetReader) nested(s *shape, n int) (arrow.Array, error) {
 			err = r.take(uint64(text - before))
 			before = text
 		}
-		if errors.Is(err, part.ErrLimit) {
-			err = fmt.Errorf("%w: write the file again with fewer rows in a row group", err)
+		if errors.Is(err, part.ErrText) {
+			err = fmt.Errorf("%w: %s", err, part.SplitRow)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("row %d of the file: %w", r.done+int64(b.Rows()), err)

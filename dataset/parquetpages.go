@@ -92,9 +92,11 @@ func (p *pageChecker) check(total int64) error {
 		size, plain := int64(h.CompressedPageSize), int64(h.UncompressedPageSize)
 		values := max(h.DataPageHeader.V.NumValues, h.DataPageHeaderV2.V.NumValues, h.DictionaryPageHeader.V.NumValues)
 		switch {
-		case size < 0 || size > total-p.read:
+		case min(size, plain) < 0:
+			return fmt.Errorf("page %d: its header says that it has %d bytes: it is damaged", page, min(size, plain))
+		case size > total-p.read:
 			return fmt.Errorf("page %d: it has %d bytes, and %d are left: it is cut off", page, size, total-p.read)
-		case plain < 0 || plain > p.most:
+		case plain > p.most:
 			return p.tooLarge(page, "has %d MiB", plain>>20)
 		case values > maxPageValues:
 			return p.tooLarge(page, "has %d values", values)

@@ -132,6 +132,7 @@ type textRows struct {
 	open   []bool      // columns that are text because no value was seen; nil: none is
 	json   bool        // what is written is JSON, where a string is something else than a number
 	whole  bool        // no value is missing
+	typed  bool        // types of some columns are given, and none of a schema
 	zero   bool        // whole: a missing one is zero
 	put    []textPutter
 	infer  *Inference
@@ -145,7 +146,7 @@ type textRows struct {
 }
 
 func newTextRows(s column.Schema, o *Options, in Input, infer *Inference, bad *BadLines) (*textRows, error) {
-	r := &textRows{schema: s, infer: infer, bad: bad, added: len(o.Like) > 0, most: o.SkipBad, room: part.ChunkRows, whole: !o.Columnar(), zero: o.EmptyIsZero}
+	r := &textRows{schema: s, infer: infer, bad: bad, added: len(o.Like) > 0, typed: o.Schema == nil && len(o.ColumnTypes) > 0, most: o.SkipBad, room: part.ChunkRows, whole: !o.Columnar(), zero: o.EmptyIsZero}
 	width := 0
 	for i, c := range s {
 		seen := infer.of(c)
@@ -213,7 +214,17 @@ func (r *textRows) refused(c int, written []byte, err error) error {
 	if r.added {
 		return fmt.Errorf("%w, as which the dataset has the column: if it means a missing value say so (--null), or leave such lines out (--skip-bad)", err)
 	}
-	return r.infer.late(r.schema[c], written, r.json, err)
+	if r.infer.of(r.schema[c]) != nil {
+		return r.infer.late(r.schema[c], written, r.json, err)
+	}
+	if !r.typed {
+		return err
+	}
+	other := "say that such text is a missing value (--null)"
+	if r.json && written[0] != '"' {
+		other = "leave such lines out (--skip-bad)"
+	}
+	return fmt.Errorf("%w; that type was given: give another (utf8 takes any text), or %s", err, other)
 }
 
 var errMissing = errors.New("it is missing; such fields can be loaded as zero (--empty-is-zero)")

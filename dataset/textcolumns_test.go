@@ -175,6 +175,8 @@ func TestBadColumns(t *testing.T) {
 		{Options{Format: NDJSON}, []Input{text("x.ndjson", "ARROW1\x00\x00")}, []string{"x.ndjson is a file of format arrow, not text", "--format arrow"}},
 		{Options{ColumnTypes: types(t, "d:i64")}, []Input{text("x.csv", "d\n1.10\n")}, []string{"x.csv: line 2: column d", `"1.10" is no i64: f64 takes it, or decimal128(38, 2)`}},
 		{Options{ColumnTypes: types(t, "d:u8")}, []Input{text("x.csv", "d\n1e3\n")}, []string{`"1e3" is no u8: f64 takes it`}},
+		{Options{ColumnTypes: types(t, "d:u8")}, []Input{text("x.csv", "d\nx\n")}, []string{`x.csv: line 2: column d: "x" is no u8; that type was given: give another (utf8 takes any text), or say that such text is a missing value (--null)`}},
+		{Options{Format: NDJSON, ColumnTypes: types(t, "d:u8")}, []Input{text("x.ndjson", "{\"d\":true}\n")}, []string{`is no u8; that type was given: give another (utf8 takes any text), or leave such lines out (--skip-bad)`}},
 		{Options{ColumnTypes: types(t, "d:date32")}, []Input{text("x.csv", "d\n1.10\n")}, []string{`"1.10" is no date32, as in 2026-03-01`}},
 	} {
 		if c.o.Format == "" {

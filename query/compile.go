@@ -49,9 +49,8 @@ func (p *Plan) Program() ([]byte, error) {
 		keys = le.AppendUint32(keys, 0)
 	}
 	states, nstates, outputs := c.aggregates(p.aggs)
-	if c.registers > maxRegisters || len(p.keys) > maxKeys || len(p.aggs) > maxStates {
-		return nil, fmt.Errorf("%w: it is too long: %d steps, %d columns and %d aggregates; at most %d, %d and %d are allowed", ErrQuery,
-			c.registers, len(p.keys), len(p.aggs), maxRegisters, maxKeys, maxStates)
+	if err := p.room(c.registers); err != nil {
+		return nil, err
 	}
 	var order []byte
 	if p.chosen() {
@@ -82,6 +81,24 @@ func (p *Plan) Program() ([]byte, error) {
 		b = le.AppendUint64(b, t.value)
 	}
 	return append(b, c.text...), nil
+}
+
+// room refuses what the function has no room for.
+func (p *Plan) room(registers uint16) error {
+	keys, aggs := len(p.keys), len(p.aggs)
+	switch {
+	case keys > maxKeys && p.rows && len(p.query.Select) == 0:
+		return fmt.Errorf("%w: rows of %d columns are asked for, at most %d come out of a query: name those that are wanted with --select", ErrQuery, keys, maxKeys)
+	case keys > maxKeys && p.rows:
+		return fmt.Errorf("%w: --select names %d columns, at most %d come out of a query: name fewer; mem get gives whole rows, of any number of columns", ErrQuery, keys, maxKeys)
+	case keys > maxKeys:
+		return fmt.Errorf("%w: --group names %d columns, at most %d are allowed: name fewer", ErrQuery, keys, maxKeys)
+	case aggs > maxStates:
+		return fmt.Errorf("%w: --agg names %d aggregates, at most %d are allowed: ask for the others in another query", ErrQuery, aggs, maxStates)
+	case registers > maxRegisters:
+		return fmt.Errorf("%w: its expressions take more than %d steps together, of columns, numbers and operators: ask for less at once", ErrQuery, maxRegisters)
+	}
+	return nil
 }
 
 func boolBit(b bool) byte {

@@ -3,6 +3,7 @@ package query
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -130,12 +131,12 @@ func TestBadQueries(t *testing.T) {
 		"--select names columns of rows": {Select: []string{"n"}, Group: []string{"n"}},
 		"is no aggregate":                {Agg: []string{"n"}},
 		`"n = cuont()": at 5: there is no aggregate "cuont"; did you mean "count"`: {Agg: []string{"m=count()", " n = cuont() "}},
-		`did you mean "count"?`:                {Agg: []string{"coun()"}},
-		"takes a column and a number from 0":   {Agg: []string{"quantile(n, 2)"}},
-		"quantile(x) takes a column and":       {Agg: []string{"quantile(x)"}},
-		"mean computes with numbers":           {Agg: []string{"mean(level)"}},
-		`--order: nothing that comes out`:      {Select: []string{"n"}, Order: []string{"-x"}},
-		"it is too long":                       {Where: strings.Repeat("n*2 == 1 || ", 80) + "n == 1"},
+		`did you mean "count"?`:              {Agg: []string{"coun()"}},
+		"takes a column and a number from 0": {Agg: []string{"quantile(n, 2)"}},
+		"quantile(x) takes a column and":     {Agg: []string{"quantile(x)"}},
+		"mean computes with numbers":         {Agg: []string{"mean(level)"}},
+		`--order: nothing that comes out`:    {Select: []string{"n"}, Order: []string{"-x"}},
+		"its expressions take more than 250 steps together, of columns, numbers and operators: ask for less at once": {Where: strings.Repeat("n*2 == 1 || ", 80) + "n == 1"},
 		`there is no column "m"; did you mean`: {Select: []string{"m"}},
 	} {
 		p, err := Make(q, columns)
@@ -145,6 +146,39 @@ func TestBadQueries(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", q, err, want)
 		}
+	}
+}
+
+// A query of more columns than the function has room for says how many it may name, and with what.
+func TestTooManyColumns(t *testing.T) {
+	wide := make(column.Schema, 300)
+	for i := range wide {
+		wide[i] = column.Column{Name: fmt.Sprint("c", i), Type: column.Type{ID: column.I64}}
+	}
+	names, counts := wide.Names(), make([]string, 65)
+	for i := range counts {
+		counts[i] = fmt.Sprintf("n%d=count()", i)
+	}
+	for want, q := range map[string]Query{
+		"rows of 300 columns are asked for, at most 64 come out of a query: name those that are wanted with --select":               {Where: "c299 > 1290", Limit: 1},
+		"--select names 65 columns, at most 64 come out of a query: name fewer; mem get gives whole rows, of any number of columns": {Select: names[:65]},
+		"--group names 65 columns, at most 64 are allowed: name fewer":                                                              {Group: names[:65]},
+		"--agg names 65 aggregates, at most 64 are allowed: ask for the others in another query":                                    {Agg: counts},
+	} {
+		p, err := Make(q, wide)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = p.Program(); !errors.Is(err, ErrQuery) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	p, err := Make(Query{Where: "c299 > 1290", Select: names[:64]}, wide)
+	if err == nil {
+		_, err = p.Program()
+	}
+	if err != nil {
+		t.Error(err)
 	}
 }
 

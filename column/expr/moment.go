@@ -35,8 +35,10 @@ func (r *reader) moment(n, beside *Node, at ast.Node) (*Node, error) {
 	if t.ID == column.Date32 { // a time of day would be lost
 		read = []string{time.DateOnly}
 	}
-	for _, layout := range read {
-		if when, err = time.ParseInLocation(layout, n.Text, zone); err == nil {
+	local := false // without an offset
+	for i, layout := range read {
+		if when, err = time.Parse(layout, n.Text); err == nil {
+			local = i > 0
 			break
 		}
 	}
@@ -52,11 +54,16 @@ func (r *reader) moment(n, beside *Node, at ast.Node) (*Node, error) {
 		out.Int = time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix() / 86400
 		return out, nil
 	}
-	per := t.Unit.PerSecond()
-	if limit := int64(1)<<62/per - 1; when.Unix() > limit || when.Unix() < -limit {
+	per, seconds := t.Unit.PerSecond(), when.Unix()
+	if local && zone != time.UTC {
+		if seconds, err = column.InZone(seconds, zone); err != nil {
+			return nil, r.fail(at, "%q: %v", n.Text, err)
+		}
+	}
+	if limit := int64(1)<<62/per - 1; seconds > limit || seconds < -limit {
 		return nil, r.fail(at, "%q does not fit into %v", n.Text, t)
 	}
-	out.Int = when.Unix()*per + int64(when.Nanosecond())/(1e9/per)
+	out.Int = seconds*per + int64(when.Nanosecond())/(1e9/per)
 	if int64(when.Nanosecond())%(1e9/per) != 0 {
 		return nil, r.fail(at, "%q has more digits than %v counts", n.Text, t)
 	}

@@ -211,6 +211,9 @@ func (b *Builder) Bytes(v []byte) error {
 		b.there()
 		return nil
 	}
+	if len(v) > MaxTextBytes {
+		return fmt.Errorf("%w: a value of %d MiB, at most %d MiB are loaded: split it into several, or leave its column out", ErrLimit, (len(v)+1<<20-1)>>20, MaxTextBytes>>20)
+	}
 	if len(b.text)+len(v) > MaxTextBytes {
 		return ErrText
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"strings"
+	"unicode/utf8"
 
 	flatbuffers "github.com/google/flatbuffers/go"
 
@@ -104,8 +105,8 @@ func (s *Stream) Next() (columns []arrow.Array, err error) {
 	for i, a := range rec.Columns() {
 		s.memory.takeNulls(a.Data())
 		if err := validFull(a); err != nil {
-			if text := strings.ToValidUTF8(err.Error(), "?"); text != err.Error() { // the library quotes what it found
-				return nil, fmt.Errorf("%w: column %q: %s: write the column as binary, or mend the text where it comes from", ErrPart, s.Columns[i].Name, text)
+			if strings.Contains(err.Error(), "not valid utf8") {
+				return nil, fmt.Errorf("%w: column %q: %s is not UTF-8: write the column as binary, or mend the text where it comes from", ErrPart, s.Columns[i].Name, notUTF8(a))
 			}
 			return nil, fmt.Errorf("%w: column %q: %w", ErrPart, s.Columns[i].Name, err)
 		}
@@ -118,6 +119,21 @@ func (s *Stream) Next() (columns []arrow.Array, err error) {
 		columns = append(columns, a)
 	}
 	return columns, nil
+}
+
+// notUTF8 says which text of an array is not. The library has checked the offsets in front of it.
+func notUTF8(a arrow.Array) string {
+	place := "row %d of the batch: %.60q"
+	if d, ok := a.(*array.Dictionary); ok {
+		a, place = d.Dictionary(), "word %d of its dictionary: %.60q"
+	}
+	texts, ok := a.(interface{ Value(int) string })
+	for r := 0; ok && r < a.Len(); r++ {
+		if text := texts.Value(r); !utf8.ValidString(text) {
+			return fmt.Sprintf(place, r, text)
+		}
+	}
+	return "text within its lists or structs"
 }
 
 // read is the next batch, as the library makes it.
@@ -184,12 +200,12 @@ func (s *Stream) Close() { s.r.Release() }
 // so many bytes: a dictionary's word can stand for any number of them, and the lists of a list view can all have the same values.
 func Rows(arrays []arrow.Array, from, to int, most uint64) ([]arrow.Array, error) {
 	out := make([]arrow.Array, 0, len(arrays))
-	for _, a := range arrays {
+	for c, a := range arrays {
 		t, err := ColumnType(plainType(a.DataType()))
 		if err == nil {
 			b := NewBuilder(t, to-from)
 			b.spend(&most)
-			if err = b.copyRows(a, from, to); err == nil {
+			if err = b.copyRows(c, a, from, to); err == nil {
 				out = append(out, b.Finish())
 				continue
 			}
@@ -202,15 +218,34 @@ func Rows(arrays []arrow.Array, from, to int, most uint64) ([]arrow.Array, error
 	return out, nil
 }
 
-func (b *Builder) copyRows(a arrow.Array, from, to int) error {
+// RowError is what is wrong with a value of arrays.
+type RowError struct {
+	Column, Row int
+	Err         error
+}
+
+func (e *RowError) Error() string {
+	return fmt.Sprintf("column %d: row %d: %v", e.Column, e.Row, e.Err)
+}
+
+// Unwrap is what is wrong.
+func (e *RowError) Unwrap() error { return e.Err }
+
+func (b *Builder) copyRows(c int, a arrow.Array, from, to int) error {
 	put, err := b.optional(a)
-	for r := from; r < to && err == nil; r++ {
-		err = put(r)
+	if err != nil {
+		return err
 	}
-	if errors.Is(err, errSpent) {
-		return fmt.Errorf("%w: %d rows take too much memory as columns: write smaller batches", ErrLimit, to-from)
+	for r := from; r < to; r++ {
+		if err = put(r); err == nil {
+			continue
+		}
+		if errors.Is(err, errSpent) {
+			err = fmt.Errorf("%w: %d rows take too much memory as columns: write smaller batches", ErrLimit, to-from)
+		}
+		return &RowError{c, r, err}
 	}
-	return err
+	return nil
 }
 
 // errSpent is that a builder has no memory left.

@@ -47,6 +47,9 @@ func (b *Builder) Room() error {
 	return nil
 }
 
+// SplitRow is what mends it that one row has more than a chunk may have.
+const SplitRow = "split that row's list or struct into several rows, or leave its column out"
+
 // errListRoom is ErrText of lists.
 var errListRoom = fmt.Errorf("%w, or in its lists", ErrText)
 

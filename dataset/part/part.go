@@ -181,7 +181,10 @@ func checkColumn(a arrow.Array) error {
 	if err := array.ValidateFull(a); err != nil { // what is within it too
 		return err
 	}
-	return checkValues(a)
+	if err := checkValues(a); err != nil {
+		return err
+	}
+	return CheckRange(a)
 }
 
 func checkValues(a arrow.Array) error {

@@ -174,6 +174,8 @@ func bounds(t column.Type) (least int64, most uint64) {
 	switch bits := 8 * t.Size(); t.ID {
 	case column.U8, column.U16, column.U32, column.U64:
 		return 0, math.MaxUint64 >> (64 - bits)
+	case column.Time32, column.Time64:
+		return 0, uint64(t.Unit.PerSecond())*part.DaySeconds - 1
 	default:
 		return -1 << (bits - 1), 1<<(bits-1) - 1
 	}
