@@ -198,18 +198,20 @@ func (p *Pool) wholeItem(ctx context.Context, r *Region, head *ItemTable, ep *fa
 	n := max(len(head.Parts), 1)
 	tables, eps, errs := make([]*ItemTable, n), make([]*fabric.Endpoint, n), make([]error, n)
 	tables[0], eps[0] = head, ep
+	named := head.request()
+	named.ItemName = head.Name
 	var work sync.WaitGroup
 	for i := 1; i < n; i++ {
 		part := head.Parts[i]
 		if slices.Contains(lost, part.Component) {
-			errs[i] = fmt.Errorf("%w: node %s had %d bytes of item %v", ErrLost, part.Component, part.Size, head.request())
+			errs[i] = fmt.Errorf("%w: node %s had %d bytes of item %v", ErrLost, part.Component, part.Size, named)
 			continue
 		}
 		tables[i] = new(ItemTable)
 		req := ItemRequest{NameRequest: NameRequest{Region: head.Region}, Number: part.Number, Generation: part.Generation}
 		work.Go(func() {
 			if eps[i], errs[i] = p.ask.Ask(ctx, part.Component, CallItemLookup, req, tables[i]); errs[i] != nil {
-				errs[i] = fmt.Errorf("node %s has %d bytes of item %v: %w", part.Component, part.Size, head.request(), errs[i])
+				errs[i] = fmt.Errorf("node %s has %d bytes of item %v: %w", part.Component, part.Size, named, errs[i])
 			}
 		})
 	}

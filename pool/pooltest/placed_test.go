@@ -215,7 +215,7 @@ func TestSpreadItemLost(t *testing.T) {
 		_, inside := half.LookupItem(ctx, "spread")
 		_, alone := p.LookupItem(ctx, pool.Manager, "x", "spread")
 		for what, err := range map[string]error{"in its region": inside, "by both names": alone} {
-			if !errors.Is(err, pool.ErrLost) || errors.Is(err, control.ErrNoNode) || !strings.Contains(fmt.Sprint(err), "node n2") {
+			if !errors.Is(err, pool.ErrLost) || errors.Is(err, control.ErrNoNode) || !strings.Contains(fmt.Sprint(err), "node n2 had 131072 bytes of item \"spread\"") {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
