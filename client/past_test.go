@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/dataset"
 	"github.com/wherry-fabric/wherry/dataset/batch"
 	"github.com/wherry-fabric/wherry/fabric"
 	"github.com/wherry-fabric/wherry/invoke"
@@ -227,5 +229,45 @@ func TestPastYields(t *testing.T) {
 	}
 	if err := readers[4].ReadAt(t.Context(), 0, 0, make([]byte, 8), 0); !errors.Is(err, fabric.ErrRevoked) {
 		t.Errorf("what could be written, and was replaced: %v", err)
+	}
+}
+
+// Of a version that could not be kept a reader hears that there is a new one, and a question is asked again.
+func TestChangedWhileRead(t *testing.T) {
+	b := newBench(t, "tcp", "n1", "n2")
+	c, reader := b.connect(t, tokenOwner), b.connect(t, tokenOwner)
+	load := func(rows int) {
+		spec := LoadSpec{Name: "w", Replace: true, Writable: true, Input: dataset.NewText("w.csv", []byte("v\n"+strings.Repeat("7\n", rows)))}
+		spec.Options = dataset.Options{Format: dataset.CSV, Schema: parseSchema(t, "v:u32"), Header: true}
+		if _, err := c.Load(t.Context(), spec, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load(3_000_000)
+	err := reader.Read(t.Context(), "w", ReadOptions{}, &firstWrite{do: func() { load(200_000) }})
+	if !errors.Is(err, ErrChanged) || errors.Is(err, fabric.ErrRevoked) || !strings.Contains(err.Error(), "version 1 was read, now it is 2") {
+		t.Error(err)
+	}
+	for changes, want := range []error{nil, nil, nil, ErrChanged} {
+		err := reader.tries(patient(t), "w", func(table *cluster.Table) error {
+			if changes > 0 {
+				load(1000)
+				changes--
+			}
+			_, err := invoke.Query(patient(t), reader.Runtime(), table, query.Query{Agg: []string{"n=count()"}})
+			return err
+		})
+		if !errors.Is(err, want) {
+			t.Errorf("%v, want %v", err, want)
+		}
+	}
+	old, err := reader.Table(t.Context(), "w", "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{nil, fabric.ErrRights, fabric.ErrRevoked} { // it is the newest version still
+		if got := reader.Changed(t.Context(), old, err); got != err {
+			t.Errorf("%v became %v", err, got)
+		}
 	}
 }

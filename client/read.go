@@ -200,7 +200,7 @@ func (c *Client) Read(ctx context.Context, name string, o ReadOptions, w io.Writ
 	if err != nil {
 		return err
 	}
-	return r.Write(ctx, o, w)
+	return c.Changed(ctx, r.Table, r.Write(ctx, o, w))
 }
 
 // rows is how many rows of a table are read; what is what they are called.
@@ -296,7 +296,7 @@ func (c *Client) ReadWindow(ctx context.Context, name string, element, window in
 	for at := uint64(0); at < size; {
 		n := min(uint64(len(buf)), size-at)
 		if err := r.ReadAt(ctx, element, window, buf[:n], at); err != nil {
-			return err
+			return c.Changed(ctx, r.Table, err)
 		}
 		if _, err := w.Write(buf[:n]); err != nil {
 			return err

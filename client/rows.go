@@ -17,7 +17,6 @@ import (
 	"github.com/wherry-fabric/wherry/dataset"
 	"github.com/wherry-fabric/wherry/dataset/part"
 	"github.com/wherry-fabric/wherry/dataset/structs"
-	"github.com/wherry-fabric/wherry/invoke"
 	"github.com/wherry-fabric/wherry/query"
 )
 
@@ -118,11 +117,7 @@ func (c *Client) Ask(ctx context.Context, q Question) (*Rows, error) {
 		}
 		return newRows(r.Table.Columns, r.Batches(ctx, 0, r.Table.Rows)), nil
 	}
-	t, err := c.Table(ctx, q.name, "r")
-	if err != nil {
-		return nil, err
-	}
-	found, err := invoke.Query(ctx, c.Runtime(), t, q.q)
+	found, err := c.Query(ctx, q.name, q.q)
 	if err != nil {
 		return nil, err
 	}

@@ -43,6 +43,7 @@ const (
 	exitLost        = 5   // an element was lost, is stopping or cannot be reached; what was asked may have happened
 	exitDeadline    = 6   // no time was left
 	exitFull        = 7   // a queue or a limit
+	exitChanged     = 8   // a dataset changed while it was read
 	exitInterrupted = 130 // Ctrl-C or SIGTERM
 )
 
@@ -81,6 +82,7 @@ func exitClasses() []exitClass {
 	return []exitClass{
 		{exitInterrupted, []error{errInterrupted}},
 		{exitUsage, []error{errUsage, invoke.ErrRequest, query.ErrQuery, expr.ErrExpr, column.ErrSchema, batch.ErrFormat, ca.ErrRequest, ca.ErrFile, control.ErrInsecure, fabric.ErrAddress}},
+		{exitChanged, []error{client.ErrChanged}},
 		{exitForbidden, []error{cluster.ErrForbidden, ca.ErrRefused, fabric.ErrRefused, fabric.ErrRights, pool.ErrRights, fabric.ErrRevoked, travel.ErrKey, image.ErrUntrusted, image.ErrSignature}},
 		{exitNotFound, []error{cluster.ErrNotFound, pool.ErrNoRegion, pool.ErrNoItem, device.ErrNoDrive, device.ErrNoLease, ca.ErrNotFound, errNoKey, control.ErrNoNode, cluster.ErrNoMember, errNoFunction, xrdma.ErrUnknown}},
 		// Before the deadline: a user who waits in vain for a node wants to know that it is the node.

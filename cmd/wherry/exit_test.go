@@ -62,6 +62,7 @@ func TestExitCodes(t *testing.T) {
 		{control.ErrNoNode, exitNotFound},
 		{xrdma.ErrUnknown, exitNotFound},
 		{errNoFunction, exitNotFound},
+		{fmt.Errorf("dataset d: %w", client.ErrChanged), exitChanged},
 		{control.ErrNotConnected, exitLost},
 		{fmt.Errorf("%w to any node: %w", control.ErrNotConnected, control.ErrInsecure), exitUsage},
 		{fmt.Errorf("node n: %w", client.ErrNoAnswer), exitLost},

@@ -85,7 +85,7 @@ func (g *memGet) write(ctx context.Context, c *client.Client, name string, w io.
 	format := g.options.Format
 	arrow := format == batch.Arrow || format == batch.Parquet
 	if arrow && r.Table.Kind == cluster.CSR {
-		return r.WriteGraph(ctx, g.options, format, w)
+		return c.Changed(ctx, r.Table, r.WriteGraph(ctx, g.options, format, w))
 	}
 	if _, is := r.Table.Readable(); arrow && !is {
 		return usagef("--format %s is for columns, records and graphs; %s is of kind %v", g.format, name, r.Table.Kind)
@@ -93,5 +93,5 @@ func (g *memGet) write(ctx context.Context, c *client.Client, name string, w io.
 	if r.Table.Kind == cluster.CSR {
 		return usagef("--format %s is for rows; %s is a graph: use arrow or parquet, or read a window as it is (--element and --window)", g.format, name)
 	}
-	return r.Write(ctx, g.options, w)
+	return c.Changed(ctx, r.Table, r.Write(ctx, g.options, w))
 }

@@ -102,14 +102,10 @@ func (a *app) query(cmd *cobra.Command, name string, f *queryFlags) error {
 		return err
 	}
 	return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
-		table, err := c.Table(ctx, name, "r")
-		if err != nil {
-			return err
-		}
 		b := a.spinner(func(since time.Duration) string {
 			return fmt.Sprintf("query %s: %v of %v", name, since.Round(time.Second), a.timeout)
 		})
-		found, err := invoke.Query(ctx, c.Runtime(), table, f.query)
+		found, err := c.Query(ctx, name, f.query)
 		b.end()
 		if err != nil {
 			return whyForbidden(ctx, c, err)
