@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -86,7 +87,7 @@ func find(ctx context.Context, rt *inject.Runtime, r Request, q query.Query) (*F
 	start := time.Now()
 	res, err := everywhere(ctx, rt, &r)
 	if err != nil {
-		return nil, err
+		return nil, overflowed(err, table, p)
 	}
 	found := &Found{Columns: p.Columns(), Explanation: Explanation{Plan: slices.Concat(whoIsAsked(table, asked), p.Steps()), Pushed: p.Pushed(), Workers: p.Workers()}}
 	found.Explanation.NodeMs = milliseconds(time.Since(start))
@@ -107,6 +108,18 @@ func find(ctx context.Context, rt *inject.Runtime, r Request, q query.Query) (*F
 	}
 	found.Explanation.Stats, found.Explanation.MergeMs = m.Stats, milliseconds(time.Since(start))
 	return found, nil
+}
+
+// overflowed names the expressions of which one overflowed: the function has them as numbers, and says no more than that one did.
+func overflowed(err error, table *cluster.Table, p *query.Plan) error {
+	in := p.Overflowing()
+	switch {
+	case len(in) == 0 || !strings.Contains(err.Error(), "an integer overflows"):
+		return err
+	case len(in) == 1:
+		return fmt.Errorf("query %s: in %s: %w", table.Name, in[0], err)
+	}
+	return fmt.Errorf("query %s: in one of %s: %w", table.Name, strings.Join(in, ", "), err)
 }
 
 // asked is the part of a table whose elements can have rows that a query wants: where a condition names keys, those that the keys belong to. It is
