@@ -15,12 +15,12 @@ import (
 
 // ColumnsReport is what a load of columns made of its files.
 type ColumnsReport struct {
-	Parts  int `json:"parts,omitempty"`
-	Chunks int `json:"chunks,omitempty"`
+	Parts   int            `json:"parts,omitempty"`
+	Chunks  int            `json:"chunks,omitempty"`
+	Columns []ColumnReport `json:"columns,omitempty"`
 	// PartRows are the rows of the parts that were written, which Parts, Chunks and Columns describe: with Append more than were added, if small parts were
 	// written again together with them.
 	PartRows uint64              `json:"part_rows,omitempty"`
-	Columns  []ColumnReport      `json:"columns,omitempty"`
 	Files    []dataset.FileStats `json:"files,omitempty"`
 	// Inferred says which types were not given, and what they were taken for.
 	Inferred *dataset.Inference `json:"inferred,omitempty"`
