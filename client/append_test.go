@@ -63,7 +63,7 @@ func TestAppend(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if report.Rows != 1000 || report.Table.Rows != uint64(1000*i+1000) || len(report.Table.Shards[0].Parts) != 1 {
+			if report.Rows != 1000 || report.PartRows != uint64(1000*i+1000) || report.Table.Rows != uint64(1000*i+1000) || len(report.Table.Shards[0].Parts) != 1 {
 				t.Errorf("%d rows of %+v", report.Rows, report.Table)
 			}
 			if now := sortedColumns(t, old); now != was { // it has the old keys

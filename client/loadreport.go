@@ -15,10 +15,13 @@ import (
 
 // ColumnsReport is what a load of columns made of its files.
 type ColumnsReport struct {
-	Parts   int                 `json:"parts,omitempty"`
-	Chunks  int                 `json:"chunks,omitempty"`
-	Columns []ColumnReport      `json:"columns,omitempty"`
-	Files   []dataset.FileStats `json:"files,omitempty"`
+	Parts   int            `json:"parts,omitempty"`
+	Chunks  int            `json:"chunks,omitempty"`
+	Columns []ColumnReport `json:"columns,omitempty"`
+	// PartRows are the rows of the parts that were written, which Parts, Chunks and Columns describe: with Append more than were added, if small parts were
+	// written again together with them.
+	PartRows uint64              `json:"part_rows,omitempty"`
+	Files    []dataset.FileStats `json:"files,omitempty"`
 	// Inferred says which types were not given, and what they were taken for.
 	Inferred *dataset.Inference `json:"inferred,omitempty"`
 }
@@ -30,7 +33,7 @@ type ColumnReport struct {
 	Nulls    uint64      `json:"nulls"`
 	Bytes    uint64      `json:"bytes"`
 	Encoding string      `json:"encoding"` // plain, dictionary or, in some parts the one and in some the other, mixed
-	// Min and Max are the least and the greatest value, of numbers and times.
+	// Min and Max are the least and the greatest value, of integers, floats, dates and times; decimals have none, nor columns with a NaN.
 	Min string `json:"min,omitempty"`
 	Max string `json:"max,omitempty"`
 }
@@ -39,6 +42,7 @@ func (r *ColumnsReport) countParts(parts []cluster.Part) {
 	r.Parts += len(parts)
 	for _, p := range parts {
 		r.Chunks += int(p.Chunks)
+		r.PartRows += p.Rows
 	}
 }
 

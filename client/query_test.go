@@ -187,6 +187,7 @@ func TestQueryErrors(t *testing.T) {
 		`there is no column "levle"; did you mean "level"?`: ask("t", query.Query{Where: `levle == "x"`}),
 		`there is no aggregate "summ"`:                      ask("t", query.Query{Agg: []string{"summ(ms)"}}),
 		"an integer overflows: compute with f64":            ask("t", query.Query{Where: "u64 * 3 > 1", Agg: []string{"count()"}}),
+		"query t: in --where u64 * 3 > 1: ":                 ask("t", query.Query{Where: "u64 * 3 > 1", Agg: []string{"count()"}}),
 		"sum(u64) is ":                                      ask("t", query.Query{Agg: []string{"sum(u64)"}}),
 		"nothing that comes out is called":                  ask("t", query.Query{Agg: []string{"n=count()"}, Order: []string{"m"}}),
 		"both called \"level\"":                             ask("t", query.Query{Select: []string{"level", "level"}}),

@@ -90,7 +90,7 @@ func find(ctx context.Context, rt *inject.Runtime, r Request, q query.Query) (*F
 	start := time.Now()
 	res, err := everywhere(ctx, rt, &r)
 	if err != nil {
-		return nil, tooMuch(table.Name, err)
+		return nil, explained(err, table, p)
 	}
 	found := &Found{Columns: p.Columns(), Explanation: Explanation{Plan: slices.Concat(whoIsAsked(table, asked), p.Steps()), Pushed: p.Pushed(), Workers: p.Workers()}}
 	found.Explanation.NodeMs = milliseconds(time.Since(start))
@@ -111,6 +111,22 @@ func find(ctx context.Context, rt *inject.Runtime, r Request, q query.Query) (*F
 	}
 	found.Explanation.Stats, found.Explanation.MergeMs = m.Stats, milliseconds(time.Since(start))
 	return found, nil
+}
+
+// explained adds to an error what its words for functions do not say: what to do about an answer that is larger than one node's may be, and which
+// expressions one of overflowed. The function has them as numbers, and says no more than that one did.
+func explained(err error, table *cluster.Table, p *query.Plan) error {
+	if e := (*travel.RemoteError)(nil); errors.As(err, &e) && e.Code == travel.CodeLimit && strings.HasPrefix(e.Text, abi.LimitReply) {
+		return fmt.Errorf("query %s: %w: what a node answers is too large: ask for fewer rows or columns (--where, --limit, --select), or read all of them (mem get)", table.Name, err)
+	}
+	in := p.Overflowing()
+	switch {
+	case len(in) == 0 || !strings.Contains(err.Error(), "an integer overflows"):
+		return err
+	case len(in) == 1:
+		return fmt.Errorf("query %s: in %s: %w", table.Name, in[0], err)
+	}
+	return fmt.Errorf("query %s: in one of %s: %w", table.Name, strings.Join(in, ", "), err)
 }
 
 // asked is the part of a table whose elements can have rows that a query wants: where a condition names keys, those that the keys belong to. It is
@@ -151,14 +167,6 @@ func whoIsAsked(all, asked *cluster.Table) []string {
 		names[i] = s.Element
 	}
 	return []string{fmt.Sprintf("client: ask %q only, of %d nodes: the key %q is there", names, len(all.Shards), all.Sharding.Key)}
-}
-
-// tooMuch says what to do about an answer that is larger than one node's may be.
-func tooMuch(name string, err error) error {
-	if e := (*travel.RemoteError)(nil); errors.As(err, &e) && e.Code == travel.CodeLimit && strings.HasPrefix(e.Text, abi.LimitReply) {
-		return fmt.Errorf("query %s: %w: what a node answers is too large: ask for fewer rows or columns (--where, --limit, --select), or read all of them (mem get)", name, err)
-	}
-	return err
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

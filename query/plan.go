@@ -254,12 +254,71 @@ func (o *output) fit(fn, arg string) error {
 		ok = kind <= expr.Float
 	}
 	if !ok {
-		return fmt.Errorf("%w: %s computes with numbers; %s is %v, of which there are count, min, max, distinct and approx_distinct", ErrQuery, fn, arg, t)
+		return fmt.Errorf("%w: %s computes with %s; %s is %v, of which there are count, min, max, %sdistinct and approx_distinct", ErrQuery, fn, o.takes(fn), arg, t, o.others(fn))
 	}
 	if o.fn == fnSpread && kind != expr.Float {
 		o.tree = &expr.Node{Op: expr.Cast, Kind: expr.Float, Type: expr.Float.Type(), Args: []*expr.Node{o.tree}}
 	}
 	return nil
+}
+
+// takes are the types that an aggregate computes with, in words.
+func (o *output) takes(fn string) string {
+	switch {
+	case fn == "sum":
+		return "numbers, decimals and durations"
+	case o.fn == fnSum:
+		return "numbers, decimals and times"
+	case o.fn == fnQuantile:
+		return "numbers and times"
+	}
+	return "numbers"
+}
+
+// others are aggregates that there are of the argument's type, beside those of all types.
+func (o *output) others(fn string) string {
+	switch {
+	case o.tree.Type.ID == column.Duration && fn != "sum":
+		return "sum, mean, quantile, "
+	case timely(o.tree.Type):
+		return "mean, quantile, "
+	case o.tree.Kind == expr.Decimal:
+		return "sum, mean, "
+	}
+	return ""
+}
+
+// Overflowing are the parts of the query that compute with integers, which may be too large for 64 bits.
+func (p *Plan) Overflowing() []string {
+	out := []string{}
+	if p.where != nil && overflows(p.where) {
+		out = append(out, "--where "+p.query.Where)
+	}
+	keys, flag := p.query.Group, "--group "
+	if p.rows {
+		keys, flag = p.query.Select, "--select "
+	}
+	for i, text := range keys {
+		if overflows(p.keys[i].tree) {
+			out = append(out, flag+text)
+		}
+	}
+	for i, text := range p.query.Agg {
+		if tree := p.aggs[i].tree; tree != nil && overflows(tree) {
+			out = append(out, "--agg "+text)
+		}
+	}
+	return out
+}
+
+func overflows(n *expr.Node) bool {
+	switch n.Op {
+	case expr.Add, expr.Sub, expr.Mul, expr.Div, expr.Neg, expr.Cast:
+		if n.Kind == expr.Int || n.Kind == expr.Uint {
+			return true
+		}
+	}
+	return slices.ContainsFunc(n.Args, overflows)
 }
 
 // timely reports types that count time from some moment on, which have no sum.

@@ -182,6 +182,38 @@ func TestTooManyColumns(t *testing.T) {
 	}
 }
 
+// An aggregate of a type that it does not take says which ones do; and the expressions that can overflow are those that compute with integers.
+func TestNamed(t *testing.T) {
+	timed := append(column.Schema{{Name: "tsus", Type: column.Type{ID: column.Timestamp, Unit: column.Microsecond}}, {Name: "u", Type: column.Type{ID: column.U64}}}, columns...)
+	for agg, want := range map[string]string{
+		"sum(tsus)":          "sum computes with numbers, decimals and durations; tsus is timestamp[us], of which there are count, min, max, mean, quantile, distinct and approx_distinct",
+		"stddev(tsus)":       "stddev computes with numbers; tsus is timestamp[us], of which there are count, min, max, mean, quantile, distinct and approx_distinct",
+		"sum(level)":         "sum computes with numbers, decimals and durations; level is utf8, of which there are count, min, max, distinct and approx_distinct",
+		"mean(level)":        "mean computes with numbers, decimals and times; level is utf8, of which",
+		"quantile(level, 1)": "quantile computes with numbers and times; level is utf8, of which",
+	} {
+		if _, err := Make(Query{Agg: []string{agg}}, timed); !errors.Is(err, ErrQuery) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	for _, c := range []struct {
+		q    Query
+		want string
+	}{
+		{Query{Where: "x > 1.5 && n > 1", Select: []string{"n", "y=n+1"}}, "--select y=n+1"},
+		{Query{Where: "n * 2 > 1", Group: []string{"i64(x)"}, Agg: []string{"a=sum(-n)", "b=min(u)", "count()"}}, "--where n * 2 > 1, --group i64(x), --agg a=sum(-n)"},
+		{Query{Where: "x * 2.0 > 1.0"}, ""},
+	} {
+		p, err := Make(c.q, timed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(p.Overflowing(), ", "); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
 // A comparison with a literal is pushed, whichever side it stands on; what is below || is not.
 func TestPushed(t *testing.T) {
 	p, err := Make(Query{Where: `n >= 5 && 7 > x && (n == 1 || x < 2) && level == "a"`}, columns)

@@ -29,9 +29,9 @@ func (a *app) queryCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "query NAME",
 		Short: "Filter, group and add up a dataset's columns where they lie",
-		Long: `Ask a dataset of columns (a Parquet file that was loaded). What the query does is
-done at the nodes; only what is left comes back, as a table, or as an Arrow stream
-that Python, DuckDB and Polars read.
+		Long: `Ask a dataset of columns (a CSV, NDJSON, Parquet or Arrow file that was loaded).
+What the query does is done at the nodes; only what is left comes back, as a table,
+or as an Arrow stream that Python, DuckDB and Polars read.
 
 Expressions are Go's: status >= 500 && !isnull(ms). A column whose name is no Go
 name is col("user id"). Functions: isnull, hasprefix, hassuffix, contains, i64, u64,

@@ -94,6 +94,7 @@ func TestParseErrors(t *testing.T) {
 		"status is 1":                   "at 8: expected 'EOF', found is: write isnull(…), or ==",
 		"user id == 3":                  "at 6: expected 'EOF', found id: a column whose name is not one word is written col(\"user id\")",
 		"ms != NULL":                    "at 7: there is no column \"NULL\"; what is missing is asked for by isnull(…)",
+		"ms == NaN":                     "at 7: there is no column \"NaN\"; NaN differs from itself: x != x finds it",
 		"ms == nil":                     "at 7: there is no column \"nil\"; what is missing is asked for by isnull(…)",
 		"status &^ 1":                   "there is no operator &^",
 		"contains(level,level)":         "looks for text in quotes",

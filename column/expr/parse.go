@@ -126,6 +126,9 @@ func (r *reader) load(at ast.Node, name string) (*Node, error) {
 	if i < 0 && (name == "nil" || strings.EqualFold(name, "null")) {
 		return nil, r.fail(at, "there is no column %q; what is missing is asked for by isnull(…)", name)
 	}
+	if i < 0 && strings.EqualFold(name, "nan") {
+		return nil, r.fail(at, "there is no column %q; NaN differs from itself: x != x finds it", name)
+	}
 	if i < 0 {
 		return nil, r.fail(at, "there is no column %q; %s", name, schema.Suggest(name, r.columns.Names()))
 	}

@@ -2,6 +2,7 @@ package part
 
 import (
 	"fmt"
+	"math"
 	"math/big"
 	"math/bits"
 	"sort"
@@ -9,7 +10,6 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
-	"github.com/apache/arrow-go/v18/arrow/decimal128"
 
 	"github.com/wherry-fabric/wherry/column"
 )
@@ -73,8 +73,8 @@ func strayTime[T arrow.Time32 | arrow.Time64](a arrow.Array, values []T, day T, 
 func strayDecimal(a *array.Decimal128) (int, string) {
 	t := a.DataType().(*arrow.Decimal128Type)
 	most := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(t.Precision)), nil)
-	one := decimal128.FromBigInt(most.Sub(most, big.NewInt(1)))
-	addHigh, addLow := uint64(one.HighBits()), one.LowBits()
+	most.Sub(most, big.NewInt(1))
+	addHigh, addLow := new(big.Int).Rsh(most, 64).Uint64(), new(big.Int).And(most, new(big.Int).SetUint64(math.MaxUint64)).Uint64()
 	mostHigh, mostLow := addHigh<<1|addLow>>63, addLow<<1
 	for r, v := range a.Values() {
 		low, carry := bits.Add64(v.LowBits(), addLow, 0)
