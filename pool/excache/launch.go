@@ -171,12 +171,12 @@ func listen(c *Cache) (*listener, error) {
 	if l.l, err = net.ListenUnix("unix", &net.UnixAddr{Name: l.path, Net: "unix"}); err != nil {
 		return nil, errors.Join(err, dir.Remove())
 	}
+	l.reserve() // before there can be a crowd
 	l.served.Go(l.accept)
 	return l, nil
 }
 
 func (l *listener) accept() {
-	l.reserve()
 	defer func() { unix.Close(l.spare) }()
 	for {
 		conn, err := l.l.AcceptUnix()
