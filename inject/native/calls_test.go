@@ -387,22 +387,53 @@ func TestHostCallsInPieces(t *testing.T) {
 	}
 }
 
-// TestMessagesAreCharged: what a function sends is its own time, as what it has copied is; a reply that is longer than a long copy is not sent before others have the fabric
-// to drive.
+// oneSlice is a host of a run whose slice does not end any more once it has made a host call: from there on what it is charged ends it, and nothing else.
+type oneSlice struct {
+	mover
+	in *instance
+}
+
+func (h *oneSlice) move(n int) abi.Status {
+	const most = 1 << 17 // calls, and then slices end as ever
+	h.in.slice.used = 0
+	if h.in.slice.end = time.Now().Add(time.Minute); h.calls >= most {
+		h.in.slice.end = time.Time{}
+	}
+	h.calls++
+	return h.mover.move(n)
+}
+
+func (h *oneSlice) ReplyPart(data []byte) abi.Status               { return h.move(len(data)) }
+func (h *oneSlice) Fork(_, _ uint32, data []byte) abi.Status       { return h.move(len(data)) }
+func (h *oneSlice) Row(_, _ uint32, _ uint64) (uint64, abi.Status) { return 0, h.move(0) }
+
+// TestMessagesAreCharged: what a function sends is its own time, as what it has copied is and each host call. It sends what it can pay for and not one message more,
+// however late its slice ends.
 func TestMessagesAreCharged(t *testing.T) {
-	const runTime, messages, long = time.Millisecond, 1000, 59 << 10
-	b := bind(t, load(t, newEngine(t, Config{}), abi.Limits{RunTime: runTime, ReplyBytes: 64 << 20, Forks: 1 << 16, PayloadBytes: 1 << 20}), "alice")
-	for _, op := range []uint32{59, 60} { // parts, and forks
-		h := &mover{}
+	const runTime, messages, long = 100 * time.Millisecond, 1 << 14, 59 << 10
+	e := newEngine(t, Config{Ceilings: abi.Limits{ReplyBytes: 1 << 40}})
+	b := bind(t, load(t, e, abi.Limits{RunTime: runTime, ReplyBytes: 1 << 40, Forks: 1 << 16}), "alice")
+	for _, c := range []struct {
+		what  string
+		op    uint32
+		bytes int
+	}{{"parts of a reply", 59, long}, {"forks", 60, long}, {"host calls", 47, 0}} {
 		in := acquire(t, b)
-		if _, err := in.Run(order{op: op, n: messages}.payload(), nil, h); !errors.Is(err, abi.ErrOverLimit) || h.sum == 0 || h.sum >= messages*long {
-			t.Errorf("order %d: %d bytes were sent in a run time of %v: %v", op, h.sum, runTime, err)
+		h := &oneSlice{in: in}
+		h.dealt = true // so that the node answers each call
+		want := int(runTime / (callTime + time.Duration(c.bytes/copyRate)))
+		if _, err := in.Run(order{op: c.op, n: messages}.payload(), nil, h); !errors.Is(err, abi.ErrOverLimit) || h.calls != want || h.sum != want*c.bytes {
+			t.Errorf("%d %s, of %d bytes, in a run time of %v, want %d: %v", h.calls, c.what, h.sum, runTime, want, err)
 		}
 		in.Release()
 	}
-	h := &mover{}
-	in := acquire(t, b)
+}
+
+// TestLongReplyGivesWay: a reply that is longer than a long copy is not sent before others have the fabric to drive.
+func TestLongReplyGivesWay(t *testing.T) {
+	in := acquire(t, bind(t, load(t, newEngine(t, Config{}), abi.Limits{RunTime: time.Minute}), "alice"))
 	defer in.Release()
+	h := &mover{}
 	if _, err := in.Run(order{op: 61, n: 1 << 20}.payload(), nil, h); err != nil || h.sum != 1<<20 || h.ticks.Load() == 0 {
 		t.Errorf("a reply of %d bytes was sent after %d looks: %v", h.sum, h.ticks.Load(), err)
 	}

@@ -51,6 +51,7 @@ type slice struct {
 	next  time.Duration // how long the next one is
 	begun time.Time     // the run
 	cpu   time.Duration // of the worker when it began; once ticks is not 0
+	used  time.Duration // of it by this run, when that was last looked at
 	spent time.Duration // by the node for it
 	held  time.Duration // of the worker's turns, asleep or not
 	ticks int
@@ -288,12 +289,13 @@ func (in *instance) tick() error {
 	if s.ticks++; s.ticks == 1 { // it can have used no more than what has passed
 		s.cpu = used - min(used, time.Since(s.begun))
 	}
-	if spent := used - s.cpu + s.spent; spent > in.limits.RunTime {
+	s.used = used - s.cpu
+	if spent := s.used + s.spent; spent > in.limits.RunTime {
 		return &LimitError{Limit: "run_time_ns", Wanted: uint64(spent), Max: uint64(in.limits.RunTime)}
 	}
 	if s.held/holds > in.limits.RunTime {
 		return fmt.Errorf("the function held its worker for %v, %d times its run time, and computed for %v of it: it sleeps, or the machine is overloaded: %w",
-			s.held, holds, used-s.cpu, &LimitError{Limit: "run_time_ns", Wanted: uint64(s.held / holds), Max: uint64(in.limits.RunTime)})
+			s.held, holds, s.used, &LimitError{Limit: "run_time_ns", Wanted: uint64(s.held / holds), Max: uint64(in.limits.RunTime)})
 	}
 	if err := in.host.Tick(); err != nil {
 		return &StoppedError{err}
@@ -311,11 +313,20 @@ const (
 	callTime = 2 * time.Microsecond
 )
 
+// charge charges a run for what the node is about to do for it, which is not done if that exceeds its run time: on a busy machine, where a worker waits for
+// its turn and slices grow meanwhile, a run can ask for many times as much before its slice ends.
+func (in *instance) charge(d time.Duration) error {
+	s := &in.slice
+	if s.spent += d; s.used+s.spent <= in.limits.RunTime {
+		return nil
+	}
+	return in.tick()
+}
+
 // copies charges a run for bytes that a host call is about to copy: it is the node's processor time, and its own by right.
 func (in *instance) copies(n int) error {
-	in.slice.spent += time.Duration(n / copyRate)
-	if n <= abi.LongCopy {
-		return nil
+	if err := in.charge(time.Duration(n / copyRate)); err != nil || n <= abi.LongCopy {
+		return err
 	}
 	return in.tick()
 }
