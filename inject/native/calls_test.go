@@ -58,7 +58,7 @@ func wasmProgram(t *testing.T, name string, version uint32, defines map[string]s
 			t.Error(err)
 		}
 	})
-	return wasm.Runner{Engine: e}.Load(t.Context(), abi.Code{Form: "wasm32", ABI: version, Bytes: code, Limits: abi.Limits{RunTime: 20 * time.Millisecond}})
+	return wasm.Runner{Engine: e}.Load(t.Context(), abi.Code{Form: "wasm32", ABI: version, Bytes: code})
 }
 
 // heard is all that a host heard of a run, and how the run ended.
@@ -77,7 +77,7 @@ func heard(t *testing.T, b abi.Bound, o order) string {
 	for i := range h.memory {
 		h.memory[i] = byte(i * 7)
 	}
-	st, err := in.Run(o.payload(), nil, h)
+	st, err := in.Run(o.payload(), o.limits(), h)
 	if err != nil {
 		return "fails"
 	}
@@ -95,7 +95,7 @@ func TestAsWasm(t *testing.T) {
 		readOnly.Bytes()[i] = byte(i)
 	}
 	windows := []abi.Window{{FD: readOnly.FD(), Size: 60000}, {FD: writable.FD(), Size: 1 << 16, Writable: true}, {}}
-	native, portable := bind(t, load(t, newEngine(t, Config{}), abi.Limits{RunTime: 20 * time.Millisecond}), "alice", windows...), wasmBound(t, windows...)
+	native, portable := bind(t, load(t, newEngine(t, Config{}), abi.Limits{}), "alice", windows...), wasmBound(t, windows...)
 	orders := []order{{op: 1}, {op: 3, n: 9}, {op: 20, n: 0, a: 40}, {op: 20, n: 2}, {op: 20, n: 3}, {op: 20, n: 1 << 31}, {op: 21, n: 1, a: 8, b: 5}, {op: 21, n: 0, b: 5},
 		{op: 13}, {op: 14, a: 1}, {op: 14, a: 8, b: 2}, {op: 42, a: 0}, {op: 42, a: 64}, {op: 42, a: 65}, {op: 42, a: 32768}, {op: 47},
 		{op: 34, n: 1, a: 1 << 20}, {op: 36, a: 3, b: 1}, {op: 31, a: 499}, {op: 31, a: 500}, {op: 32, n: 5}, {op: 33, n: 5}, {op: 38, n: 1},
@@ -105,9 +105,9 @@ func TestAsWasm(t *testing.T) {
 	for op := uint32(30); op < 45; op++ {
 		orders = append(orders, order{op: op, n: 1, a: 8, b: 3})
 	}
-	var here abi.Bound // in this process, where that can be
+	var here abi.Bound // in this process, where that can be, and where the run time is by the clock
 	if stackswitch.Resumes() {
-		here = bind(t, load(t, inside(t, Config{}), abi.Limits{RunTime: 20 * time.Millisecond}), "alice", windows...)
+		here = bind(t, load(t, inside(t, Config{}), abi.Limits{RunTime: time.Minute}), "alice", windows...)
 	}
 	for _, o := range orders {
 		want := heard(t, portable, o)
@@ -316,12 +316,13 @@ func TestStops(t *testing.T) {
 
 // TestCopiesAreCharged: what the node copies for a function is the function's time.
 func TestCopiesAreCharged(t *testing.T) {
-	in := acquire(t, bind(t, load(t, newEngine(t, Config{}), abi.Limits{RunTime: 20 * time.Millisecond}), "alice"))
+	const runTime = 200 * time.Millisecond // so long that no machine is too busy for the first copy
+	in := acquire(t, bind(t, load(t, newEngine(t, Config{}), abi.Limits{RunTime: runTime}), "alice"))
 	defer in.Release()
 	h := &fakeHost{}
 	_, err := in.Run(order{op: 49}.payload(), nil, h)
-	if most := int(20*time.Millisecond) * copyRate >> 20; !errors.Is(err, abi.ErrOverLimit) || h.gets > most+1 || h.gets == 0 {
-		t.Errorf("%d copies of 1 MiB, at most %d in 20 ms: %v", h.gets, most, err)
+	if most := int(runTime) * copyRate >> 20; !errors.Is(err, abi.ErrOverLimit) || h.gets > most || h.gets == 0 {
+		t.Errorf("%d copies of 1 MiB, at most %d in %v: %v", h.gets, most, runTime, err)
 	}
 }
 
