@@ -73,9 +73,13 @@ func (in *instance) call(number uint32) error {
 	}
 	c := &calls[number]
 	in.args = in.process.page.Args()
+	var err error
 	if in.process.inside == nil {
-		in.slice.spent += callTime
-	} else if err := in.lapse(); err != nil {
+		err = in.charge(callTime)
+	} else {
+		err = in.lapse()
+	}
+	if err != nil {
 		return err
 	}
 	a, err := c.run(in, &in.args)

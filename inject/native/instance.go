@@ -50,10 +50,13 @@ type slice struct {
 	end   time.Time
 	next  time.Duration // how long the next one is
 	begun time.Time     // the run
-	cpu   time.Duration // of the worker when it began; once ticks is not 0
+	// Of the worker's processor time:
+	looked bool          // in this run
+	cpu    time.Duration // when it began; once looked
+	used   time.Duration // by it, when that was last looked at
+
 	spent time.Duration // by the node for it
 	held  time.Duration // of the worker's turns, asleep or not
-	ticks int
 }
 
 const (
@@ -275,8 +278,9 @@ func (in *instance) lapse() error {
 	return in.tick()
 }
 
-// tick ends a slice.
-func (in *instance) tick() error {
+// look looks at the processor time that the run has used. The first time that can be no more than what has passed; to look when the run begins too would take a
+// tenth as long as an empty run does.
+func (in *instance) look() error {
 	s := &in.slice
 	used := s.held
 	if in.process.inside == nil {
@@ -285,15 +289,25 @@ func (in *instance) tick() error {
 			return &WorkerError{err}
 		}
 	}
-	if s.ticks++; s.ticks == 1 { // it can have used no more than what has passed
-		s.cpu = used - min(used, time.Since(s.begun))
+	if !s.looked {
+		s.looked, s.cpu = true, used-min(used, time.Since(s.begun))
 	}
-	if spent := used - s.cpu + s.spent; spent > in.limits.RunTime {
+	s.used = used - s.cpu
+	return nil
+}
+
+// tick ends a slice.
+func (in *instance) tick() error {
+	s := &in.slice
+	if err := in.look(); err != nil {
+		return err
+	}
+	if spent := s.used + s.spent; spent > in.limits.RunTime {
 		return &LimitError{Limit: "run_time_ns", Wanted: uint64(spent), Max: uint64(in.limits.RunTime)}
 	}
 	if s.held/holds > in.limits.RunTime {
 		return fmt.Errorf("the function held its worker for %v, %d times its run time, and computed for %v of it: it sleeps, or the machine is overloaded: %w",
-			s.held, holds, used-s.cpu, &LimitError{Limit: "run_time_ns", Wanted: uint64(s.held / holds), Max: uint64(in.limits.RunTime)})
+			s.held, holds, s.used, &LimitError{Limit: "run_time_ns", Wanted: uint64(s.held / holds), Max: uint64(in.limits.RunTime)})
 	}
 	if err := in.host.Tick(); err != nil {
 		return &StoppedError{err}
@@ -311,17 +325,32 @@ const (
 	callTime = 2 * time.Microsecond
 )
 
-// copies charges a run for bytes that a host call is about to copy: it is the node's processor time, and its own by right.
-func (in *instance) copies(n int) error {
-	in.slice.spent += time.Duration(n / copyRate)
-	if n <= abi.LongCopy {
+// charge charges a run for what the node is about to do for it, which is not done if that exceeds its run time: on a busy machine, where a worker waits for
+// its turn and slices grow meanwhile, a run can ask for many times as much before its slice ends.
+func (in *instance) charge(d time.Duration) error {
+	s := &in.slice
+	if s.spent += d; s.used+s.spent <= in.limits.RunTime {
 		return nil
 	}
 	return in.tick()
 }
 
-// Waits only says that what passes is not the function's: a worker uses no processor time while the node waits for it.
-func (in *instance) Waits() { in.waited = true }
+// copies charges a run for bytes that a host call is about to copy: it is the node's processor time, and its own by right.
+func (in *instance) copies(n int) error {
+	if err := in.charge(time.Duration(n / copyRate)); err != nil || n <= abi.LongCopy {
+		return err
+	}
+	return in.tick()
+}
+
+// Waits says that what passes is not the function's. A worker uses no processor time while the node waits for it, but in the first slice its clock has to be looked at before
+// the wait: later that would look like the run's time.
+func (in *instance) Waits() {
+	in.waited = true
+	if in.running && in.process.inside == nil && !in.slice.looked {
+		_ = in.look() // where it cannot be told, the next tick says so
+	}
+}
 
 // fault says what a worker's last words mean.
 func (in *instance) fault(f worker.Fault) error {

@@ -190,6 +190,14 @@ func (o order) payload() []byte {
 	return binary.LittleEndian.AppendUint64(b, o.b)
 }
 
+// limits are those of a run: of an order that never ends a short time, and of any other the program's, which it has ended long before on a slow machine too.
+func (o order) limits() *abi.Limits {
+	if o.op == 12 || o.op == 47 {
+		return &abi.Limits{RunTime: 20 * time.Millisecond}
+	}
+	return nil
+}
+
 var lab = sync.OnceValues(func() ([]byte, error) { return compileFile("testdata/lab.c") })
 
 // compileFile compiles C as functions are compiled, for this machine.
@@ -292,7 +300,7 @@ func run(t testing.TB, b abi.Bound, o order) (*fakeHost, abi.Status, error) {
 	in := acquire(t, b)
 	defer in.Release()
 	h := &fakeHost{}
-	st, err := in.Run(o.payload(), nil, h)
+	st, err := in.Run(o.payload(), o.limits(), h)
 	return h, st, err
 }
 
@@ -351,7 +359,7 @@ func TestStatics(t *testing.T) {
 func TestFaults(t *testing.T) {
 	e := newEngine(t, Config{})
 	readOnly, writable := segment(t, 1<<16), segment(t, 1<<16)
-	b := bind(t, load(t, e, abi.Limits{RunTime: 20 * time.Millisecond}), "alice",
+	b := bind(t, load(t, e, abi.Limits{}), "alice",
 		abi.Window{FD: readOnly.FD(), Size: 1 << 16}, abi.Window{FD: writable.FD(), Size: 1 << 16, Writable: true})
 	for _, c := range []struct {
 		name string
