@@ -223,12 +223,21 @@ func (n *Node) sayRegistered(name string, err error) {
 	}
 }
 
-// heardOf takes whom a manager names, besides itself. The nodes become this node's peers, besides the configured ones; one that has left is not dialled any more.
+// heardOf takes whom a manager names, besides itself. The nodes become this node's peers, besides the configured ones; one that has left is not dialled any
+// more, unless it is a manager still, or the one that answers.
 func (n *Node) heardOf(name string, reply *manager.RegisterReply) {
 	n.managing.mu.Lock()
-	n.managing.others = append(slices.Clip(reply.Managers), name)
+	was := n.managing.joined
+	if reply.Managers != nil {
+		n.managing.others = append(slices.Clip(reply.Managers), name)
+	}
 	if reply.Nodes != nil {
-		n.managing.joined = reply.Nodes
+		n.managing.joined = slices.Clip(reply.Nodes)
+	}
+	for _, m := range was { // this node is renewed over its connections to managers: an entry of theirs that is gone for a moment must not end these
+		if reply.Nodes != nil && slices.Contains(n.managing.others, m.Name) && !slices.ContainsFunc(reply.Nodes, func(o cluster.Member) bool { return o.Name == m.Name }) {
+			n.managing.joined = append(n.managing.joined, m)
+		}
 	}
 	n.managing.mu.Unlock()
 	if reply.Nodes == nil {

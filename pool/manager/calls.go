@@ -62,7 +62,7 @@ type RegisterReply struct {
 	Lease    cluster.Lease    `json:"lease"`
 	Members  cluster.Revision `json:"members"`            // the same from each manager for the same list
 	Nodes    []cluster.Member `json:"nodes,omitempty"`    // all components; nil: as at Seen
-	Managers []string         `json:"managers,omitempty"` // all managers: the component may register with any; each is in Nodes, too
+	Managers []string         `json:"managers,omitempty"` // all managers: the component may register with any; each is in Nodes, too. nil: as before
 }
 
 // JoinRequest asks for a place among the managers that keep the state in etcd members of their own.

@@ -369,3 +369,37 @@ func TestLoad(t *testing.T) {
 		t.Errorf("placed at %+v, and the other one is idle now", table.Members)
 	}
 }
+
+// TestUnseenRenewal: a manager that has to read the store anew keeps the leases of those that ask it meanwhile, and says nothing else that it cannot know.
+func TestUnseenRenewal(t *testing.T) {
+	b := newBench(t, "other")
+	me := RegisterRequest{Member: cluster.Member{Name: "c", Addrs: []string{"sim://c"}}, Incarnation: 1, Capacity: 1 << 30}
+	register := func(ticket uint64) Reply {
+		b.core.Register(b.now, ticket, me)
+		b.turn()
+		return b.replies[ticket]
+	}
+	first, ok := register(1).Answer.(*RegisterReply)
+	if !ok || first.Lease == 0 || len(first.Managers) != 1 || len(first.Nodes) != 2 {
+		t.Fatalf("%+v", b.replies[1])
+	}
+	me.Lease, me.Seen = first.Lease, first.Members
+	b.hold = func(e any) bool { _, load := e.(Load); return load }
+	b.core.Reload()
+	if r, ok := register(2).Answer.(*RegisterReply); !ok || r.Lease != me.Lease || r.Members != me.Seen || r.Nodes != nil || r.Managers != nil {
+		t.Errorf("without a view: %+v", b.replies[2])
+	}
+	if err := b.store.End(t.Context(), me.Lease); err != nil {
+		t.Fatal(err)
+	}
+	if r := register(3); r.Answer != nil || !errors.Is(r.Err, cluster.ErrAway) {
+		t.Errorf("without a view and a lease: %+v", r)
+	}
+	b.hold = nil
+	for _, e := range b.held {
+		b.carryOut(e)
+	}
+	if r, ok := register(4).Answer.(*RegisterReply); !ok || r.Lease == me.Lease || len(r.Managers) != 1 || r.Nodes != nil {
+		t.Errorf("with a view again: %+v", b.replies[4])
+	}
+}

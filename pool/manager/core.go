@@ -333,7 +333,7 @@ func (c *Core) Tick(now time.Duration) {
 func (c *Core) why(j *job) error {
 	switch w := c.works[j.region]; {
 	case !c.loaded:
-		return fmt.Errorf("%w (%s)", cluster.ErrAway, c.cfg.Store)
+		return c.away()
 	case j.last != nil:
 		return j.last
 	case w != nil && w.last != nil:

@@ -17,10 +17,12 @@ import (
 func (c *Core) Register(now time.Duration, ticket uint64, req RegisterRequest) {
 	old := c.view.components[req.Name]
 	switch {
-	case !c.loaded:
-		c.do(Reply{ticket, nil, fmt.Errorf("%w (%s)", cluster.ErrAway, c.cfg.Store)})
 	case req.Validate() != nil:
 		c.do(Reply{ticket, nil, fmt.Errorf("%w: %w", cluster.ErrName, req.Validate())})
+	case !c.loaded && req.Lease == 0:
+		c.do(Reply{ticket, nil, c.away()})
+	case !c.loaded:
+		c.renewUnseen(ticket, req)
 	case old == nil && len(c.view.components) >= MaxComponents:
 		c.do(Reply{ticket, nil, fmt.Errorf("%w: %d components, the most there can be", ErrBusy, MaxComponents)})
 	case old != nil && old.Incarnation != req.Incarnation:
@@ -42,6 +44,24 @@ func (c *Core) Register(now time.Duration, ticket uint64, req RegisterRequest) {
 		}), req.Lease})
 	}
 }
+
+// renewUnseen keeps a component's lease, which is all that can be done for it without a view: else a manager that looks anew each second, as where each
+// write of its fails, would let those go that ask it just then.
+func (c *Core) renewUnseen(ticket uint64, req RegisterRequest) {
+	c.do(Renew{c.wait(func(_ time.Duration, out outcome) {
+		switch {
+		case errors.Is(out.err, cluster.ErrLease):
+			c.do(Reply{ticket, nil, c.away()})
+		case out.err != nil:
+			c.do(Reply{ticket, nil, out.err})
+		default:
+			c.do(Reply{ticket, &RegisterReply{Lease: req.Lease, Members: req.Seen}, nil})
+		}
+	}), req.Lease})
+}
+
+// away says that the store has to be read first.
+func (c *Core) away() error { return fmt.Errorf("%w (%s)", cluster.ErrAway, c.cfg.Store) }
 
 // changed reports whether a component's entry is to be written anew: the store bears far fewer writes than there are reports.
 func changed(old *Component, req *RegisterRequest) bool {

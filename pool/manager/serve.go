@@ -19,8 +19,11 @@ const (
 	tellTime = 5 * time.Second
 	// maxTells bounds the calls to components that are under way at once.
 	maxTells = 256
-	// storeTime bounds a call to the store.
+	// storeTime bounds a call to the store,
 	storeTime = 5 * time.Second
+	// and a renewal's call a renewTime: the next one may reach another leader while there is still time. etcd's members hand renewals to whom they take
+	// for their leader, and wait where that one stands still.
+	renewTime = RenewTime * 3 / 4
 )
 
 // Manager runs a Core on a store and on connections. Its methods may be called from any goroutine.
@@ -159,7 +162,9 @@ func (m *Manager) carryOut(e any) {
 		l, err = m.store.Lease(ctx, LeaseTime)
 		m.with(func(now time.Duration) { m.core.Leased(now, e.ID, l, err) })
 	case Renew:
-		err = m.store.Renew(ctx, e.Lease)
+		short, end := context.WithTimeout(ctx, renewTime)
+		err = m.store.Renew(short, e.Lease)
+		end()
 		m.with(func(now time.Duration) { m.core.Renewed(now, e.ID, err) })
 	case Load:
 		err = m.load(ctx, e)

@@ -151,6 +151,16 @@ func (w *world) waits(until time.Duration, do func()) bool {
 // stall has the store or a manager stand still.
 func (w *world) stall(still *time.Duration, d time.Duration) { *still = max(*still, w.now()+d) }
 
+// revoke ends all leases, whoever holds them is alive: so does an etcd leader that stood still, comes back and has not heard yet that there is another one.
+func (w *world) revoke() {
+	list, _, _ := w.store.Get(context.Background(), "/wherry/1/")
+	for _, p := range list {
+		if p.Lease != 0 {
+			w.store.End(context.Background(), p.Lease) // it fails where a pair before had the same one
+		}
+	}
+}
+
 // lost says that no answer comes, or none to a call that was not made either.
 func (w *world) lost() (call, answer bool) {
 	if !w.chance(w.lossy) {
@@ -166,21 +176,28 @@ func (m *simManager) carryOut() {
 	}
 }
 
-// storeTime is how long a manager waits for the store.
-const storeTime = 5 * time.Second
+// storeTime is how long a manager waits for the store, renewTime how long for a renewal.
+const (
+	storeTime = 5 * time.Second
+	renewTime = manager.RenewTime * 3 / 4
+)
 
 // try carries an effect out, once the store does: or has it fail.
 func (m *simManager) try(life int, e any) {
 	w := m.w
 	_, tell := e.(manager.Tell)
 	_, reply := e.(manager.Reply)
+	patience := storeTime
+	if _, renew := e.(manager.Renew); renew {
+		patience = renewTime
+	}
 	switch left := w.still - w.now(); {
 	case tell || reply || left <= 0:
 		m.effect(e, false)
-	case left < storeTime:
+	case left < patience:
 		w.waits(w.still, func() { m.try(life, e) })
 	default:
-		w.After(storeTime, func() {
+		w.After(patience, func() {
 			if m.life == life {
 				m.effect(e, true)
 			}

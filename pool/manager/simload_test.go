@@ -169,7 +169,7 @@ func (w *world) faults(d time.Duration) {
 	for at := time.Second; at < d; at += w.Between(100*time.Millisecond, 2*time.Second) {
 		w.After(at, func() {
 			c, m := w.components[w.Rand.IntN(len(w.components))], w.managers[w.Rand.IntN(len(w.managers))]
-			switch w.Rand.IntN(8) {
+			switch w.Rand.IntN(9) {
 			case 0, 1:
 				c.up = false
 				w.After(w.Between(0, 10*time.Second), func() {
@@ -194,6 +194,8 @@ func (w *world) faults(d time.Duration) {
 				w.stall(&w.still, w.Between(0, 8*time.Second))
 			case 7:
 				w.stall(&m.still, w.Between(0, 8*time.Second))
+			case 8:
+				w.revoke()
 			}
 		})
 	}
@@ -329,7 +331,11 @@ func TestStall(t *testing.T) {
 					}
 				}
 			}
-			w.Run(d + w.Between(0, 10*time.Second))
+			w.Run(d)
+			if w.chance(0.5) {
+				w.revoke()
+			}
+			w.Run(w.Between(0, 10*time.Second))
 			if lookup(); t2 == nil || t2.Epoch != t1.Epoch || slices.ContainsFunc(t2.Parts, func(e pool.Extent) bool { return e.Lost }) {
 				fail("%v after they stood still for %v: %+v, not %+v", w.World, d, t2, t1)
 				return
