@@ -183,6 +183,7 @@ type FunctionStatus struct {
 type RanStatus struct {
 	Form   string  `json:"form"`
 	Tier   string  `json:"tier,omitempty"` // how the code was made that is ready now
+	Why    string  `json:"why,omitempty"`  // why no better code could be made
 	Runs   uint64  `json:"runs"`
 	MeanUs float64 `json:"mean_us"` // of a run, without waiting; in steps of 100 for each
 	Bytes  uint64  `json:"bytes"`   // of the runs' payloads, and of what they replied and sent on

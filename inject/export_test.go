@@ -1,6 +1,8 @@
 package inject
 
 import (
+	"time"
+
 	"github.com/wherry-fabric/wherry/cluster"
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/image"
@@ -78,4 +80,14 @@ func Turns(rt *Runtime) int {
 	rt.turns.mu.Lock()
 	defer rt.turns.mu.Unlock()
 	return rt.turns.computing + rt.turns.waiting
+}
+
+// PutOff is how long better code of a function's first entry is not tried again from now on. It is to be tried at once then.
+func (rt *Runtime) PutOff(id image.ID) time.Duration {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	p := &rt.store.codes[id].programs[0]
+	d := time.Duration(p.until - rt.now())
+	p.until = 0
+	return d
 }

@@ -31,6 +31,7 @@ type FormStats struct {
 	Form  string
 	Bytes uint64 // of its runs' payloads, and of what they replied and sent on
 	Tier  string // how the code was made that is ready now, where its engine makes it in more than one way
+	Why   string // why no better code could be made; "": it could, or was not tried
 	forms.History
 }
 
@@ -116,7 +117,8 @@ func (c *code) stats(now travel.Instant) FunctionStats {
 	}
 	for form, past := range c.history {
 		if f.Runs += past.runs; past.runs > 0 && form > 0 {
-			f.Ran = append(f.Ran, FormStats{image.Form(form).String(), past.bytes, c.tier(image.Form(form)), past.said()})
+			tier, why := c.tier(image.Form(form), now)
+			f.Ran = append(f.Ran, FormStats{image.Form(form).String(), past.bytes, tier, why, past.said()})
 		}
 	}
 	return f
@@ -140,14 +142,17 @@ func (rt *Runtime) Ran() (list []FormStats) {
 	return list
 }
 
-// tier is that of the first program of a form that is ready.
-func (c *code) tier(f image.Form) string {
+// tier is that of the first program of a form that is ready, and why it is no better one.
+func (c *code) tier(f image.Form, now travel.Instant) (name, why string) {
 	for i, e := range c.img.Entries() {
-		if p := c.programs[i].ready; e.Form == f && p != nil {
-			return tier(p, "")
+		if p := &c.programs[i]; e.Form == f && p.ready != nil {
+			if p.lesser != nil {
+				why = p.whyLesser(now)
+			}
+			return tier(p.ready, ""), why
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // Forms are the forms of code that this element runs just now (Offers); none if it only starts functions.

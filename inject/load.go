@@ -157,7 +157,8 @@ func (rt *Runtime) beginLoads() {
 		ls.running++
 		ls.by[l.principal]++
 		l.ctx, l.cancel = context.WithTimeoutCause(rt.life, rt.cfg.LoadTime,
-			fmt.Errorf("%w: it was not ready after %v (the element's LoadTime; a node's is ten times its compile_time)", context.DeadlineExceeded, rt.cfg.LoadTime))
+			fmt.Errorf("%w: it was not ready after %v (the element's LoadTime; a node's is %v, or ten times the compile_time that it was given where that is more)",
+				context.DeadlineExceeded, rt.cfg.LoadTime, DefaultLoadTime))
 		rt.work.Add(1)
 		cancel := l.cancel
 		rt.layer.Compute(func() { rt.runLoad(l, cancel) })

@@ -19,6 +19,9 @@ const (
 	// failedFor is how long code that could not be made ready is not tried again. What is wrong with it rarely changes, and a
 	// compiler's time is dear; but a compiler that was killed is there again.
 	failedFor = 10 * time.Second
+	// lesserFor is the longest that better code is not tried again; each failure doubles the time, from failedFor. A compile that uses up its time takes 1.2 s
+	// of a processor: every 10 s that is 12 % of it for as long as the function runs.
+	lesserFor = 10 * time.Minute
 )
 
 // Explanation says in which form a function runs at this element, and why.
@@ -53,6 +56,9 @@ func (rt *Runtime) explain(c *code, wish forms.Wish) (Explanation, bool) {
 	var unready []forms.Refusal
 	for i, entry := range c.img.Entries() { // what could not be made ready since
 		p := c.at(i)
+		if p.ready != nil && p.lesser != nil && entry.Form.String() == e.Form && entry.Triple == e.Triple {
+			e.Why += "; " + p.whyLesser(rt.now())
+		}
 		if p.err != nil && p.ready == nil && !slices.ContainsFunc(e.Refused, func(r forms.Refusal) bool { return r.Form == entry.Form && r.Triple == entry.Triple }) {
 			unready = append(unready, forms.Refusal{Form: entry.Form, Triple: entry.Triple, Why: p.err.Error()})
 		}
@@ -234,7 +240,7 @@ func (rt *Runtime) makeProgram(l *load, entry int, best bool) error {
 	p.waiting = nil
 	switch {
 	case err != nil && p.ready != nil: // what is there does, for some time
-		p.until = rt.now() + travel.Instant(failedFor)
+		rt.keepLesser(l, p, err)
 	case err != nil && l.ctx.Err() == nil && !errors.Is(err, abi.ErrEngineBusy) || err != nil && errors.Is(context.Cause(l.ctx), context.DeadlineExceeded):
 		p.err, p.until = err, rt.now()+travel.Instant(failedFor)
 	case err == nil && (rt.closed || c.keeper(entry).lost() || c.distrusted(c.img.Entries()[entry].Form) != ""): // it came too late
@@ -242,6 +248,9 @@ func (rt *Runtime) makeProgram(l *load, entry int, best bool) error {
 		return context.Canceled
 	case err == nil:
 		rt.installProgram(l, entry, ready)
+		if best {
+			p.lesser, p.again = nil, 0
+		}
 		if base := c.base(); base.payer == "" {
 			base.payer = l.principal
 		}
@@ -302,6 +311,29 @@ func (rt *Runtime) improve(now travel.Instant, b *bound) {
 		p.loading = true
 		rt.queueLoad(&load{code: b.code, entry: b.entry, principal: b.principal, best: true})
 	}
+}
+
+// keepLesser notes that no better code could be made than what is ready, and when that is tried again. mu is held.
+func (rt *Runtime) keepLesser(l *load, p *program, err error) {
+	p.again = min(max(2*p.again, failedFor), lesserFor)
+	p.until = rt.now() + travel.Instant(p.again)
+	if rt.closed {
+		return
+	}
+	if p.lesser == nil {
+		rt.log.Warn("better code of a function could not be made; it runs as it is", "function", l.code.img.Name(), "id", l.code.id().Short(),
+			"form", l.code.img.Entries()[l.entry].Form.String(), "principal", l.principal, "err", err)
+	}
+	p.lesser = err
+}
+
+// whyLesser says that, for people; now is when they ask. mu is held.
+func (p *program) whyLesser(now travel.Instant) string {
+	when := ""
+	if wait := time.Duration(p.until - now).Round(time.Second); wait > 0 {
+		when = fmt.Sprintf(" in %v or later", wait)
+	}
+	return fmt.Sprintf("better code could not be made, which is tried again when it runs%s: %v", when, p.lesser)
 }
 
 // outdate has bounds of a function forgotten. mu is held.

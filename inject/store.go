@@ -106,6 +106,8 @@ type program struct {
 	waiting []*load        // for the end of that
 	err     error          // why it could not be made ready, …
 	until   travel.Instant // … which is believed so long
+	lesser  error          // why no better code could be made than ready, which is not tried before until either, …
+	again   time.Duration  // … and how long that was put off last
 }
 
 func newStore(limit int64, policy *trust.Policy) *store {

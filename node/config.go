@@ -91,7 +91,7 @@ type Config struct {
 	// be locked down, as under QEMU's emulation of a processor: bitcode that takes it over can do what this node's user can.
 	Compiler           []string `yaml:"compiler"`
 	UnconfinedCompiler bool     `yaml:"unconfined_compiler"`
-	// CompileTime is the processor time that compiling one function in a compiler process may take; 0: compiler.DefaultDeadline for bitcode, wasm.DefaultCompileTime for wasm. On the clock it is ten times as long, at least 10 s.
+	// CompileTime is the processor time that compiling one function in a compiler process may take; 0: compiler.DefaultDeadline for bitcode, wasm.DefaultCompileTime for wasm. On the clock a function has ten times as long, at least 10 s, to be made ready.
 	CompileTime time.Duration `yaml:"compile_time"`
 	// Trust and TrustFile name the keys whose signatures native code needs; the file is a YAML list of the same.
 	Trust     []TrustedKey `yaml:"trust"`

@@ -43,15 +43,12 @@ func (n *Node) functions(l *limits) error {
 	engine, err := wasm.New(wasm.Config{CacheDir: dir, CacheBytes: int64(n.cfg.CodeCacheBytes),
 		MaxInstances: l.engine.MaxInstances, MemoryBytes: ofWasm, CodeBytes: code, Ceilings: l.ceilings, Compiler: n.cfg.WasmCompiler, CompileTime: n.cfg.CompileTime, Log: n.log})
 	if err != nil {
-		if ofNative > 0 {
-			err = fmt.Errorf("%w (one half of memory_bytes is wasm's, the other native code's)", err)
-		}
-		return fmt.Errorf("function engine: %w", err)
+		return fmt.Errorf("function engine: %w%s", err, ofHalf(has && ofWasm < wasm.LeastMemory(l.ceilings)))
 	}
 	n.engine = engine
 	other, err := n.nativeEngine(dir, native.Config{MaxWorkers: l.engine.MaxWorkers, MemoryBytes: ofNative, CodeBytes: code, Ceilings: l.ceilings})
 	if err != nil {
-		return fmt.Errorf("native code: %w (one half of memory_bytes is wasm's, the other native code's)", err)
+		return fmt.Errorf("native code: %w%s", err, ofHalf(ofNative < native.LeastMemory(l.ceilings)))
 	}
 	for _, o := range other.Offers() {
 		if o.Why != "" && n.cfg.Native != nativeOff {
@@ -61,6 +58,14 @@ func (n *Node) functions(l *limits) error {
 	n.rt, err = inject.NewRuntime(n.el, inject.Config{Engines: []abi.Engine{wasm.Runner{Engine: engine}, other}, Trust: policy, Travel: l.functions,
 		LoadTime: max(inject.DefaultLoadTime, compilePatience*n.cfg.CompileTime), Log: n.log, Output: n.cfg.Output, Tracer: n.cfg.Tracer})
 	return err
+}
+
+// ofHalf explains an engine's error where the memory that it has is little.
+func ofHalf(little bool) string {
+	if little {
+		return " (one half of memory_bytes is wasm's, the other native code's)"
+	}
+	return ""
 }
 
 // nativeEngine is what runs native code, or says why nothing does. What it compiles is kept in dir too; "": in memory only.

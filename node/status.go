@@ -114,7 +114,7 @@ func (n *Node) functionStatus(s *control.Status) {
 
 func ran(list []inject.FormStats) (out []control.RanStatus) {
 	for _, f := range list {
-		out = append(out, control.RanStatus{Form: f.Form, Tier: f.Tier, Runs: f.Runs, MeanUs: float64(f.Mean()) / float64(time.Microsecond), Bytes: f.Bytes})
+		out = append(out, control.RanStatus{Form: f.Form, Tier: f.Tier, Why: f.Why, Runs: f.Runs, MeanUs: float64(f.Mean()) / float64(time.Microsecond), Bytes: f.Bytes})
 	}
 	return out
 }

@@ -311,9 +311,21 @@ func writeFunctions(w io.Writer, s *control.Status) {
 			fmt.Fprintf(t, "  %s\t%.16s\t%s\t%v\t%d\t%d\t%s\t%s\n", f.Name, f.ID, strings.Join(f.Forms, ","), node.Bytes(f.Bytes), f.Runs, f.Errors, ranText(f.Ran), last)
 		}
 		t.Flush()
+		writeLesser(w, s.Functions)
 	}
 	if s.FunctionsLeft > 0 {
 		fmt.Fprintf(w, "  and %d more functions\n", s.FunctionsLeft)
+	}
+}
+
+// writeLesser says of which functions no better code could be made.
+func writeLesser(w io.Writer, functions []control.FunctionStatus) {
+	for i := range functions {
+		for _, r := range functions[i].Ran {
+			if r.Why != "" {
+				fmt.Fprintf(w, "  %s %.16s as %s: %s\n", functions[i].Name, functions[i].ID, r.Form, r.Why)
+			}
+		}
 	}
 }
 

@@ -89,14 +89,12 @@ func (c Config) filled() (Config, error) {
 	if len(c.Worker) == 0 {
 		c.Worker = []string{"/proc/self/exe"}
 	}
-	c.Ceilings = c.Ceilings.Or(abi.DefaultCeilings())
-	c.Ceilings.PayloadBytes = min(c.Ceilings.PayloadBytes, worker.MaxPayload)
-	c.Ceilings.ScratchBytes = min(c.Ceilings.ScratchBytes, worker.MaxScratch)
+	c.Ceilings = ceilings(c.Ceilings)
 	c.Defaults = c.Defaults.Or(abi.DefaultLimits()).AtMost(c.Ceilings)
 	if c.Defaults.RunTime < 0 || c.Ceilings.RunTime < 0 {
 		return c, errors.New("native: a negative RunTime")
 	}
-	one := fixedBytes(c.Ceilings.HeapBytes, c.Ceilings.PayloadBytes) + pages(c.Ceilings.ScratchBytes)
+	one := LeastMemory(c.Ceilings)
 	if c.CodeBytes == 0 {
 		c.CodeBytes = DefaultCodeBytes
 	}
@@ -110,6 +108,20 @@ func (c Config) filled() (Config, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return c, nil
+}
+
+// LeastMemory is the least that MemoryBytes can be: what one worker at the ceilings takes.
+func LeastMemory(of abi.Limits) uint64 {
+	of = ceilings(of)
+	return fixedBytes(of.HeapBytes, of.PayloadBytes) + pages(of.ScratchBytes)
+}
+
+// ceilings are those of a Config, of which a worker has room for so much.
+func ceilings(l abi.Limits) abi.Limits {
+	l = l.Or(abi.DefaultCeilings())
+	l.PayloadBytes = min(l.PayloadBytes, worker.MaxPayload)
+	l.ScratchBytes = min(l.ScratchBytes, worker.MaxScratch)
+	return l
 }
 
 func pages(n uint64) uint64 { return (n + worker.PageBytes - 1) &^ (worker.PageBytes - 1) }

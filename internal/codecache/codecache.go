@@ -82,7 +82,7 @@ const (
 // MaxBytes bounds an entry's Data: of the largest module, 8 MiB of wasm, the machine code has under 100 MiB.
 const MaxBytes = 256 << 20
 
-// Open makes the directory if it is missing. ErrShared: others can write to it.
+// Open makes the directory if it is missing, and a secret in the place of one that is damaged. ErrShared: others can write to it.
 func Open(dir string, limitBytes int64, kind Kind, log *slog.Logger) (*Cache, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("%s: cache directory: %w", kind.Log, err)
@@ -90,7 +90,7 @@ func Open(dir string, limitBytes int64, kind Kind, log *slog.Logger) (*Cache, er
 	err := Check(dir)
 	c := &Cache{dir: dir, limit: limitBytes, kind: kind, log: log, queue: make(chan Entry, queueFiles)}
 	if err == nil {
-		c.secret, err = secret(dir)
+		c.secret, err = c.readOrMakeSecret()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: cache directory: %w", kind.Log, err)

@@ -62,33 +62,66 @@ func readOwn(path string, most int64) (b []byte, used time.Time, err error) {
 		return nil, used, err
 	}
 	if info.Size() > most {
-		return nil, used, fmt.Errorf("%d bytes are too many", info.Size())
+		return nil, used, fmt.Errorf("%w: %d bytes, want at most %d", errDamaged, info.Size(), most)
 	}
 	b = make([]byte, info.Size())
 	_, err = io.ReadFull(f, b)
 	return b, info.ModTime(), err
 }
 
-// secret is the key of a directory's checksums, which is made with the directory; without it no file can be made that is believed.
-func secret(dir string) ([]byte, error) {
-	path := filepath.Join(dir, secretName)
+// errDamaged says that a file is not as long as it was made.
+var errDamaged = errors.New("it is damaged")
+
+// readOrMakeSecret gives the key of a directory's checksums, which is made with the directory; without it no file can be made that is believed. One that is
+// damaged is made anew, and so is what was signed with it, once it is looked for.
+func (c *Cache) readOrMakeSecret() ([]byte, error) {
+	path := filepath.Join(c.dir, secretName)
 	for {
-		key, _, err := readOwn(path, secretBytes)
+		key, err := readSecret(path)
 		switch {
-		case err == nil && len(key) == secretBytes:
-			return key, nil
-		case err == nil:
-			return nil, fmt.Errorf("%s has %d bytes, want %d: remove it, and what is cached is made again", path, len(key), secretBytes)
-		case !errors.Is(err, fs.ErrNotExist):
-			return nil, err
+		case errors.Is(err, fs.ErrNotExist):
+			if err = makeSecret(c.dir, path, os.Link); errors.Is(err, fs.ErrExist) { // another process was first
+				err = nil
+			}
+		case errors.Is(err, errDamaged):
+			c.log.Warn(c.kind.Log+": the secret of the code cache is damaged; it is made anew, and so is the code that is kept there", "file", path, "err", err)
+			err = mendSecret(c.dir, path)
+		default:
+			return key, err
 		}
-		if err := makeSecret(dir, path); err != nil && !errors.Is(err, fs.ErrExist) { // another process was first
+		if err != nil {
 			return nil, err
 		}
 	}
 }
 
-func makeSecret(dir, path string) error {
+func readSecret(path string) ([]byte, error) {
+	key, _, err := readOwn(path, secretBytes)
+	if err == nil && len(key) != secretBytes {
+		err = fmt.Errorf("%w: %d bytes, want %d", errDamaged, len(key), secretBytes)
+	}
+	return key, err
+}
+
+// mendSecret puts another secret in the place of a damaged one. It holds a lock of the directory meanwhile: of two processes that start at once, the
+// second would replace the secret that the first has begun to use.
+func mendSecret(dir, path string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close() // and gives the lock back
+	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX); err != nil && !errors.Is(err, syscall.ENOTSUP) && !errors.Is(err, syscall.ENOSYS) {
+		return err
+	}
+	if _, err := readSecret(path); !errors.Is(err, errDamaged) {
+		return nil // it was mended meanwhile; or else the caller reads why not
+	}
+	return makeSecret(dir, path, os.Rename)
+}
+
+// makeSecret writes a secret down to the disk before place gives it its name: one cut short by a power loss would be in the way.
+func makeSecret(dir, path string, place func(from, to string) error) error {
 	f, err := os.CreateTemp(dir, tempPattern)
 	if err != nil {
 		return err
@@ -98,13 +131,13 @@ func makeSecret(dir, path string) error {
 	rand.Read(key)
 	_, err = f.Write(key)
 	if err == nil {
-		err = f.Sync() // once in a directory's life: one cut short by a power loss would be in the way of every start
+		err = f.Sync()
 	}
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
 	if err == nil {
-		err = os.Link(f.Name(), path) // all of it at once, and never in place of another
+		err = place(f.Name(), path) // all of it at once
 	}
 	return err
 }

@@ -1,11 +1,13 @@
 package codecache
 
 import (
+	"bytes"
 	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -26,7 +28,6 @@ func TestShared(t *testing.T) {
 			return errors.Join(os.WriteFile(path, make([]byte, secretBytes), 0o600), os.Chmod(path, 0o666))
 		}, "only its owner can write to"},
 		{"a link for a secret", func(dir string) error { return os.Symlink("/dev/zero", filepath.Join(dir, secretName)) }, "too many levels"},
-		{"half a secret", func(dir string) error { return os.WriteFile(filepath.Join(dir, secretName), []byte("x"), 0o600) }, "1 bytes, want 32"},
 		{"another's", func(dir string) error { return os.Chown(dir, 12345, -1) }, "does not belong"},
 		{"another's secret", func(dir string) error {
 			path := filepath.Join(dir, secretName)
@@ -47,6 +48,69 @@ func TestShared(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.says)
 		}
 	}
+}
+
+// TestDamagedSecret: a secret that was cut short, or is too long, is made anew, once by all that open the directory; what was signed with it is made anew too.
+func TestDamagedSecret(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, secretName)
+	for _, size := range []int{0, 1, secretBytes - 1, secretBytes + 1, 4096} {
+		if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		caches := make([]*Cache, 8)
+		errs := make([]error, len(caches))
+		var all sync.WaitGroup
+		for i := range caches {
+			all.Go(func() { caches[i], errs[i] = Open(dir, 1<<20, kind, quiet()) })
+		}
+		all.Wait()
+		if err := errors.Join(errs...); err != nil {
+			t.Errorf("%d bytes: %v", size, err)
+			continue
+		}
+		kept, err := os.ReadFile(path)
+		if err != nil || len(kept) != secretBytes {
+			t.Errorf("%d bytes became %d, %v", size, len(kept), err)
+		}
+		for _, c := range caches {
+			if !bytes.Equal(c.secret, kept) {
+				t.Errorf("%d bytes: a cache uses another secret than is kept", size)
+			}
+		}
+		if state := stateOf(caches[0]); state == Good {
+			t.Errorf("%d bytes: what was signed with the secret before is %v", size, state)
+		}
+		if err := caches[0].store(Entry{Key: "k", Name: "n", Data: []byte("code")}); err != nil {
+			t.Error(err)
+		}
+		for _, c := range caches {
+			if state := stateOf(c); state != Good {
+				t.Errorf("%d bytes: what one cache wrote is %v to another", size, state)
+			}
+			c.Close()
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, tempPattern)); len(left) > 0 {
+		t.Errorf("temporary files are left: %v", left)
+	}
+	var said bytes.Buffer
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Open(dir, 1<<20, kind, slog.New(slog.NewTextHandler(&said, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	if got := said.String(); !strings.Contains(got, "level=WARN") || !strings.Contains(got, path) || !strings.Contains(got, "0 bytes, want 32") {
+		t.Errorf("an operator is told %q", got)
+	}
+}
+
+func stateOf(c *Cache) State {
+	_, state := c.Load("k")
+	return state
 }
 
 // TestPlanted: what another program put under a key, with a checksum that is right but for the secret, or with rights that let others change it, is not read.

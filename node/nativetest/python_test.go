@@ -1,7 +1,9 @@
 package nativetest
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,9 +51,9 @@ func TestPythonSDK(t *testing.T) {
 	runPython(t, "-m", "unittest", "discover", "-s", "../../sdk/python/tests")
 }
 
-// TestPythonChase: the example in Python goes as bitcode, which Numba and wherry fn pack made, to four nodes that never saw it, and moves
-// between them.
-func TestPythonChase(t *testing.T) {
+// packed is the image of the only function in a Python file, as the package makes it.
+func packed(t *testing.T, file string) *image.Image {
+	t.Helper()
 	dir := t.TempDir()
 	python(t)
 	wherry := filepath.Join(dir, "wherry")
@@ -60,8 +62,9 @@ func TestPythonChase(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	runPython(t, "-m", "wherry", "../../examples/python/chase.py", "-o", dir, "--program", wherry)
-	b, err := os.ReadFile(filepath.Join(dir, "chase.wfn"))
+	path := filepath.Join(dir, "packed.wfn")
+	runPython(t, "-m", "wherry", file, "-o", path, "--program", wherry)
+	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,6 +72,47 @@ func TestPythonChase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return img
+}
+
+// roots is a function that computes with what is the same on every processor.
+const roots = `import math
+import numpy as np
+import wherry
+
+@wherry.function(params={"x": "f64"})
+def roots(at):
+    return wherry.reply(math.sqrt(at.x) + np.sqrt(at.x / 3) * 2 + np.sqrt(np.float32(at.x)) + np.ceil(at.x) + math.copysign(np.floor(at.x), -1.0))
+`
+
+// TestPythonMath: square roots and roundings in Python give at a node what they give in Go, to the last bit.
+func TestPythonMath(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "roots.py")
+	if err := os.WriteFile(file, []byte(roots), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	img := packed(t, file)
+	if runtime.GOARCH == "riscv64" {
+		return // no workers there
+	}
+	s := start(t, "a")
+	img = s.sign(img, s.key)
+	for _, x := range []float64{0, 2.7, 1e30, 0x1p-1070} {
+		got, err := s.at(img, forms.Bitcode, string(binary.LittleEndian.AppendUint64(nil, math.Float64bits(x))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := math.Sqrt(x) + float64(math.Sqrt(x/3)*2) + float64(float32(math.Sqrt(float64(float32(x))))) + math.Ceil(x) + math.Copysign(math.Floor(x), -1)
+		if got != string(binary.LittleEndian.AppendUint64(nil, math.Float64bits(want))) {
+			t.Errorf("of %v it gives %x, want %v", x, got, want)
+		}
+	}
+}
+
+// TestPythonChase: the example in Python goes as bitcode, which Numba and wherry fn pack made, to four nodes that never saw it, and moves
+// between them.
+func TestPythonChase(t *testing.T) {
+	img := packed(t, "../../examples/python/chase.py")
 	var triples []string
 	for _, e := range img.Entries() {
 		triples = append(triples, e.Triple)

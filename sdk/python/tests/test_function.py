@@ -1,8 +1,12 @@
-"""What becomes of functions: the code for each processor, the manifest, and what is refused. Run by go test ./sdk."""
+"""What becomes of functions: the code for each processor, the manifest, and what is refused. Run by go test ./node/nativetest."""
 
+import functools
 import json
+import math
+import os
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import llvmlite.binding as llvm
@@ -104,6 +108,20 @@ class Made(unittest.TestCase):
         self.assertEqual(uses.bitcode("aarch64")[1], ["reply", "window"])
 
 
+    def test_what_is_the_same_everywhere(self):
+        @wherry.function(params={"x": "f64", "z": "f32"})
+        def computes(at):
+            a = math.sqrt(at.x) + np.sqrt(at.x) + np.sqrt(at.z) + math.fabs(at.x) + abs(at.z) + round(at.x) + at.x ** 3
+            b = math.floor(at.x) + math.ceil(at.x) + math.trunc(at.x) + math.copysign(a, at.x) + min(a, at.x) + max(a, at.x)
+            return wherry.reply(a + b)
+        for target in wherry.TARGETS:
+            code, used = computes.bitcode(target)
+            self.assertEqual(used, ["reply"])
+            open_ = {f.name for f in llvm.parse_bitcode(code).functions if f.is_declaration}
+            self.assertLessEqual({"llvm.sqrt.f64", "llvm.sqrt.f32", "wherry_reply"}, open_)
+            self.assertFalse({f for f in open_ if not f.startswith(("llvm.", "wherry_"))})
+
+
 class Refused(unittest.TestCase):
     def refuses(self, python, text, **manifest):
         with self.assertRaisesRegex(wherry.CompileError, text):
@@ -123,6 +141,14 @@ class Refused(unittest.TestCase):
             print(wherry.elements())
             return 0
         self.refuses(prints, "prints: it needs numba_gil_ensure, which no element has")
+
+    def test_what_processors_differ_in(self):
+        for python, text in ((lambda at: wherry.reply(math.sin(at.x)), "it needs sin, and no element runs"),
+                             (lambda at: wherry.reply(at.x ** at.y), "it needs pow, and no element runs"),
+                             (lambda at: wherry.reply(at.x % at.y), "the remainder of floats"),
+                             (lambda at: wherry.reply(at.x // at.y), "the remainder of floats"),
+                             (lambda at: wherry.reply(math.hypot(at.x, at.y)), "it needs hypot, which no element has")):
+            self.refuses(python, text, params={"x": "f64", "y": "f64"})
 
     def test_arguments(self):
         self.refuses(lambda a, b: 0, "2 arguments: at most one is")
@@ -150,8 +176,43 @@ class Refused(unittest.TestCase):
             every_call.pack("x.wfn", ["x86_64"], "nonesuch")
 
     def test_no_such_file(self):
-        ran = subprocess.run([sys.executable, "-m", "wherry", "nosuch.py"], capture_output=True, text=True)
-        self.assertEqual((ran.returncode, ran.stdout, ran.stderr), (2, "", "nosuch.py: No such file or directory\n"))
+        self.assertEqual(command("nosuch.py"), (2, "", "nosuch.py: No such file or directory\n"))
+
+    def test_schemas_of_a_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = written(folder, "import wherry\n\n@wherry.function(params={'n': 'u9'})\ndef f(at):\n    return 0\n")
+            status, out, err = command(path)
+        self.assertEqual((status, out), (2, ""))
+        self.assertRegex(err, f"^{path}: line 3: no type is called 'u9': .*\n$")
+
+
+class Output(unittest.TestCase):
+    def test_where_images_go(self):
+        with tempfile.TemporaryDirectory() as folder:
+            one = written(folder, "import wherry\n@wherry.function()\ndef f():\n    return 0\n")
+            two = written(folder, "import wherry\n@wherry.function()\ndef f():\n    return 0\n@wherry.function()\ndef g():\n    return 1\n", "two.py")
+            inside = functools.partial(os.path.join, folder)
+            for file, output, want in ((one, None, [inside("f.wfn")]), (one, folder, [inside("f.wfn")]), (one, inside("x.wfn"), [inside("x.wfn")]),
+                                       (two, None, [inside("f.wfn"), inside("g.wfn")])):
+                where = ["-o", output] if output else []  # `true` makes no image, and is content
+                self.assertEqual(command(file, *where, "--targets", "x86_64", "--program", "true"), (0, "".join(p + "\n" for p in want), ""))
+            for file, output, why in ((two, inside("x.wfn"), "is one file, for one function, and there are 2"), (one, inside("nonesuch"), "is no folder")):
+                status, out, err = command(file, "-o", output)
+                self.assertEqual((status, out), (2, ""))
+                self.assertRegex(err, f"^{file}: -o {output} {why}")
+
+
+def written(folder, text, name="one.py"):
+    """A file with a text."""
+    with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+        file.write(text)
+    return file.name
+
+
+def command(*args):
+    """What python -m wherry does: its status, and what it writes."""
+    ran = subprocess.run([sys.executable, "-m", "wherry", *args], capture_output=True, text=True, check=False)
+    return ran.returncode, ran.stdout, ran.stderr
 
 
 if __name__ == "__main__":

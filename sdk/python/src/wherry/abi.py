@@ -1,4 +1,4 @@
-"""What functions and elements agree on. Generated from inject/abi: run go generate ./sdk."""
+"""What functions and elements agree on. Generated from inject/abi and internal/libllvm: run go generate ./sdk."""
 
 VERSION = 2
 ENTRY = "wherry_main"
@@ -63,4 +63,20 @@ HELPERS = frozenset((
     "__divti3",
     "__modti3",
     "__multi3",
+))
+
+# Intrinsics of LLVM that elements run.
+INTRINSICS = frozenset((
+    "abs", "smax", "smin", "umax", "umin", "scmp", "ucmp", "ctpop", "ctlz", "cttz", "bswap", "bitreverse", "fshl", "fshr",
+    "sadd.with.overflow", "uadd.with.overflow", "ssub.with.overflow", "usub.with.overflow", "smul.with.overflow", "umul.with.overflow",
+    "sadd.sat", "uadd.sat", "ssub.sat", "usub.sat", "sshl.sat", "ushl.sat", "fptosi.sat", "fptoui.sat",
+    "sqrt", "fabs", "copysign", "floor", "ceil", "trunc", "rint", "nearbyint", "roundeven", "is.fpclass",
+    "memcpy", "memmove", "memset", "memcpy.inline", "memset.inline",
+    "vector.reduce.add", "vector.reduce.mul", "vector.reduce.and", "vector.reduce.or", "vector.reduce.xor",
+    "vector.reduce.smax", "vector.reduce.smin", "vector.reduce.umax", "vector.reduce.umin",
+    "masked.load", "masked.store", "masked.gather", "masked.scatter",
+    "lifetime.start", "lifetime.end", "invariant.start", "invariant.end", "launder.invariant.group", "strip.invariant.group",
+    "assume", "expect", "expect.with.probability", "objectsize", "is.constant", "prefetch", "sideeffect", "donothing",
+    "experimental.noalias.scope.decl", "stacksave", "stackrestore", "trap", "ubsantrap", "ptrmask",
+    "dbg.declare", "dbg.value", "dbg.label", "dbg.assign",
 ))

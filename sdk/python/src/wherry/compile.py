@@ -6,6 +6,7 @@ each processor, leaves host calls and arithmetic. What is left over besides woul
 """
 
 import inspect
+import re
 
 import llvmlite.binding as llvm
 from numba.core import compiler, types
@@ -13,13 +14,16 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.np import numpy_support
 
-from .abi import CALLS, ENTRY, HELPERS, PREFIX, STATUSES
+from .abi import CALLS, ENTRY, HELPERS, INTRINSICS, PREFIX, STATUSES
 
 # Processors that bitcode is made for, as `wherry fn pack --targets` names them.
 TARGETS = ("x86_64", "aarch64", "riscv64")
 
 # The status with which a function ends that raised an exception: its own.
 RAISED = 1
+
+# What Numba calls of the C library that processors have an instruction for: what it takes and gives, and LLVM's name of that.
+ROOTS = {"sqrt": ("double", "llvm.sqrt.f64"), "sqrtf": ("float", "llvm.sqrt.f32")}
 
 
 class CompileError(Exception):
@@ -93,6 +97,22 @@ run:
 """
 
 
+def _roots(module):
+    """Has a module's calls of the C library's square roots be LLVM's, which elements have."""
+    for value in module.functions:
+        if value.is_declaration and value.name in ROOTS:
+            kind, root = ROOTS[value.name]
+            value.name += ".instruction"  # under its own, LLVM would take it for the C library's
+            module.link_in(llvm.parse_assembly(f"""
+declare {kind} @{root}({kind})
+
+define {kind} @{value.name}({kind} %x) {{
+  %root = call {kind} @{root}({kind} %x)
+  ret {kind} %root
+}}
+"""))
+
+
 @global_compiler_lock
 def bitcode(text, name, args, target):
     """Bitcode for a processor, and the host calls that it uses."""
@@ -100,6 +120,7 @@ def bitcode(text, name, args, target):
     machine = llvm.Target.from_triple(triple).create_target_machine(opt=2, reloc="pic")
     module = llvm.parse_assembly(text)
     module.link_in(llvm.parse_assembly(_entry(name, args)))
+    _roots(module)
     module.triple, module.data_layout = triple, str(machine.target_data)
     module.name = "function"
     for value in [*module.functions, *module.global_variables]:
@@ -117,9 +138,13 @@ def bitcode(text, name, args, target):
 
 def _calls(module):
     """The host calls of a module. Whatever else it leaves open is refused."""
-    used, foreign = [], []
+    used, foreign, unequal = [], [], []
     for value in [*module.functions, *module.global_variables]:
-        if not value.is_declaration or value.name.startswith("llvm.") or value.name in HELPERS:
+        if not value.is_declaration or value.name in HELPERS:
+            continue
+        if value.name.startswith("llvm."):
+            if _intrinsic(value.name) not in INTRINSICS:
+                unequal.append(_intrinsic(value.name))
             continue
         call = value.name.removeprefix(PREFIX)
         if value.name.startswith(PREFIX) and call in CALLS:
@@ -130,4 +155,18 @@ def _calls(module):
         raise CompileError("it needs " + ", ".join(sorted(foreign)) + ", which no element has: a function is linked to host calls "
                            "and nothing else. New arrays, lists, texts and exceptions with values come from Python; use "
                            "wherry.record, wherry.window and wherry.scratch")
+    if unequal:
+        raise CompileError("it needs " + ", ".join(sorted(unequal)) + ", and no element runs what another processor may answer differently. "
+                           "Roots, absolute values and roundings are the same everywhere, and so is ** with a constant whole number")
+    if any(i.opcode == "frem" for f in module.functions for block in f.blocks for i in block.instructions):
+        raise CompileError("it takes the remainder of floats (%, //, divmod or fmod), which no element has: compute with whole numbers, "
+                           "or write x - y * np.floor(x / y)")
     return sorted(used)
+
+
+def _intrinsic(name):
+    """The name of an intrinsic without its types: llvm.sqrt.f64 is sqrt."""
+    parts = name.removeprefix("llvm.").split(".")
+    while len(parts) > 1 and re.fullmatch(r"(v[0-9]+)?(p[0-9]*|i[0-9]+|f[0-9]+)", parts[-1]):
+        parts.pop()
+    return ".".join(parts)

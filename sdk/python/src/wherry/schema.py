@@ -12,6 +12,10 @@ _TEXT = np.dtype([("offset", np.uint32), ("size", np.uint32)])
 _COLUMN = np.dtype([("offset", np.uint32), ("type", np.uint32)])
 
 
+class SchemaError(ValueError):
+    """What is wrong with a schema."""
+
+
 def fields(schema):
     """The list of fields that a manifest has, of {"name": "u64", …} or {"name": {"type": "u64", "help": …}, …}."""
     return [{"name": name, **(of if isinstance(of, dict) else {"type": of})} for name, of in schema.items()]
@@ -27,8 +31,8 @@ def _of(type_name):
     size = re.fullmatch(r"bytes([1-9][0-9]*)", type_name)
     if size:
         return (np.uint8, (int(size[1]),))
-    raise ValueError(f"no type is called {type_name!r}: i8 to i64, u8 to u64, f32, f64, bool, str, bytesN, and column "
-                     "for parameters")
+    raise SchemaError(f"no type is called {type_name!r}: i8 to i64, u8 to u64, f32, f64, bool, str, bytesN, and column "
+                      "for parameters")
 
 
 def dtype(schema):
