@@ -15,7 +15,7 @@ const (
 	Version = 4
 	// Revision is of what compilers make: raise it with every change of internal/libllvm or internal/llvmrt that gives other objects, so
 	// that none made before is taken from a cache.
-	Revision = "5"
+	Revision = "6"
 	// Descriptor is where a compiler finds its socket.
 	Descriptor = 3
 	// MaxBytes bounds code and objects: four times the largest image.

@@ -44,6 +44,9 @@ type symbols struct {
 	PassBuilderOptionsSetSLPVectorization, RunPasses                            uintptr
 	GetErrorMessage, DisposeErrorMessage                                        uintptr
 	TargetMachineEmitToMemoryBuffer                                             uintptr
+	CreateBuilderInContext, DisposeBuilder, PositionBuilderBefore, BuildCall2   uintptr
+	TypeOf, GetElementType, GetOperand, ReplaceAllUsesWith                      uintptr
+	InstructionEraseFromParent, LookupIntrinsicID, GetIntrinsicDeclaration      uintptr
 }
 
 // Library is a loaded libLLVM. One goroutine at a time uses it.
@@ -59,8 +62,9 @@ type Library struct {
 	machines map[machineKey]uintptr
 	unwanted []uintptr // the attributes of that name, as this LLVM numbers them
 
-	next uintptr   // a context for the next build; 0: there is none yet
-	used []uintptr // contexts of the last compile, with all that is in them
+	next  uintptr   // a context for the next build; 0: there is none yet
+	used  []uintptr // contexts of the last compile, with all that is in them
+	casts []uintptr // the instructions of the module under way that make integers of floats, as check saw them
 }
 
 // maxMachines bounds those that are kept.
