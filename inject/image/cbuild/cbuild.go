@@ -301,7 +301,7 @@ func Build(ctx context.Context, src Source, m image.Manifest, opts Options) (*im
 	return img, nil
 }
 
-// saturate gives casts of floats that are out of an integer's range one answer in every form, where C leaves it open and each processor has another one: the end of the range that is nearer, and 0 for a
+// saturate gives a float that an integer cannot hold one answer in every form, where C leaves it open and each processor has another one: the nearest end of the range, and 0 for a
 // NaN. wasm's own conversions do the same, but not those to 8 and 16 bits.
 const saturate = "-fno-strict-float-cast-overflow"
 

@@ -150,7 +150,7 @@ func loads(object []byte, triple string, calls []string) error {
 	for _, call := range calls {
 		rules.Imports = append(rules.Imports, callPrefix+call)
 	}
-	if _, err := objects.Parse(object, rules); err != nil {
+	if _, err := objects.Check(object, rules); err != nil {
 		return fmt.Errorf("cbuild: no element would load the code for %s: %w", triple, err)
 	}
 	return nil
