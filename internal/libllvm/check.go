@@ -136,7 +136,7 @@ func checkDeclaration(name string, imports []string) error {
 	if allowed == "" {
 		allowed = "none"
 	}
-	return refuse("it calls %s, which is no host call that its manifest lists (%s), and a function is linked to nothing else", name, allowed)
+	return refuse("it calls %s, which is no host call that its manifest lists in imports (%s), and a function is linked to nothing else", name, allowed)
 }
 
 func (l *Library) checkFunction(f uintptr, name string) error {

@@ -140,6 +140,9 @@ func load(handle uintptr, name string) (*Library, error) {
 // Version is LLVM's, as in "22.1.8".
 func (l *Library) Version() string { return l.version }
 
+// leastRISCV are the features of rv64gc.
+const leastRISCV = "+m,+a,+f,+d,+c,-relax"
+
 // Host is this machine as LLVM names it: the target triple, the processor and its features ("+avx2,-sse4a,…").
 func (l *Library) Host() (triple, cpu, features string, err error) {
 	arch, ok := map[string]string{"amd64": "x86_64", "arm64": "aarch64", "riscv64": "riscv64"}[runtime.GOARCH]
@@ -148,7 +151,7 @@ func (l *Library) Host() (triple, cpu, features string, err error) {
 	}
 	features = l.message(call(l.GetHostCPUFeatures))
 	if arch == "riscv64" { // which older LLVMs cannot find out; rv64gc is what Linux distributions demand
-		features = strings.TrimPrefix(features+",+m,+a,+f,+d,+c,-relax", ",")
+		features = strings.TrimPrefix(features+","+leastRISCV, ",")
 	}
 	return arch + "-unknown-linux-gnu", l.message(call(l.GetHostCPUName)), features, nil
 }
