@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"debug/elf"
 	"fmt"
 	"io"
 	"os"
@@ -124,98 +122,4 @@ func (a *app) writeImage(out string, img *image.Image) error {
 	return a.print(map[string]any{"name": img.Name(), "id": img.ID().String(), "bytes": img.Size(), "file": out}, func(w io.Writer) {
 		fmt.Fprintf(w, "%s: %s, %d bytes, %s\n", out, img.Name(), img.Size(), img.ID())
 	})
-}
-
-func (a *app) fnPackCommand() *cobra.Command {
-	var out, manifest string
-	var targets []string
-	cmd := &cobra.Command{
-		Use:   "pack CODE...",
-		Short: "Put what other compilers made into an image",
-		Long: `Put code into an image: a wasm module, LLVM bitcode, relocatable ELF objects, one for
-each processor. What a file is shows in the file; the processor of bitcode is said
-by --targets, in the order of the bitcode files. The manifest lists the host calls
-(imports) unless there is a wasm module, which says them itself. wherry.h shows what
-code has to look like: one visible function, wherry_main.`,
-		Example: "  wherry fn pack f.wasm f-amd64.bc f-arm64.bc --targets x86_64,aarch64 --manifest f.json -o f.wfn",
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			return a.fnPack(args, out, manifest, targets)
-		},
-	}
-	f := cmd.Flags()
-	f.StringVarP(&out, "output", "o", "", "file for the image, - for standard output; the first file's name with .wfn if not given")
-	f.StringVar(&manifest, "manifest", "", "the manifest; the first file's name with .json if not given")
-	f.StringSliceVar(&targets, "targets", nil, "processors that the bitcode files are for, in their order")
-	return cmd
-}
-
-func (a *app) fnPack(files []string, out, manifest string, targets []string) error {
-	stem := strings.TrimSuffix(files[0], filepath.Ext(files[0]))
-	if out == "" {
-		out = stem + ".wfn"
-	}
-	m, err := readManifest(stem, manifest)
-	if err != nil {
-		return err
-	}
-	var entries []image.Entry
-	for _, file := range files {
-		e, err := packEntry(file, &targets)
-		if err != nil {
-			return err
-		}
-		entries = append(entries, e)
-	}
-	if len(targets) > 0 {
-		return usagef("--targets %s: there is no bitcode file for it", strings.Join(targets, ","))
-	}
-	if err := checkOut(out, append(files, manifestFile(stem, manifest))...); err != nil {
-		return err
-	}
-	img, err := image.Build(m, entries...)
-	if err != nil {
-		return usageError{err}
-	}
-	return a.writeImage(out, img)
-}
-
-// packEntry makes an entry of a file; bitcode takes the first of the targets.
-func packEntry(file string, targets *[]string) (image.Entry, error) {
-	code, err := os.ReadFile(file)
-	if err != nil {
-		return image.Entry{}, usageError{err}
-	}
-	switch {
-	case bytes.HasPrefix(code, []byte("\x00asm")):
-		return image.Entry{Form: image.Wasm, Code: code}, nil
-	case bytes.HasPrefix(code, []byte(elf.ELFMAG)):
-		triple, err := objectTriple(file, code)
-		return image.Entry{Form: image.ELF, Triple: triple, Code: code}, err
-	case bytes.HasPrefix(code, []byte("BC\xc0\xde")), bytes.HasPrefix(code, []byte("\xde\xc0\x17\x0b")):
-		if len(*targets) == 0 {
-			return image.Entry{}, usagef("%s: --targets does not say which processor this bitcode is for", file)
-		}
-		triple, err := cbuild.Triple((*targets)[0])
-		if err != nil {
-			return image.Entry{}, usageError{err}
-		}
-		*targets = (*targets)[1:]
-		return image.Entry{Form: image.LLVMBitcode, Triple: triple, Code: code}, nil
-	}
-	return image.Entry{}, usagef("%s: it is no wasm module, LLVM bitcode or ELF object", file)
-}
-
-// objectTriple is the target of an ELF object.
-func objectTriple(file string, code []byte) (string, error) {
-	f, err := elf.NewFile(bytes.NewReader(code))
-	if err != nil {
-		return "", usagef("%s: %w", file, err)
-	}
-	names := map[elf.Machine]string{elf.EM_X86_64: "x86_64", elf.EM_AARCH64: "aarch64", elf.EM_RISCV: "riscv64"}
-	triple, err := cbuild.Triple(names[f.Machine])
-	if err != nil || f.Class != elf.ELFCLASS64 {
-		return "", usagef("%s: an object for %v, %v; %s can be packed", file, f.Machine, f.Class, strings.Join(cbuild.Processors(), ", "))
-	}
-	return triple, nil
 }

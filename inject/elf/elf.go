@@ -145,6 +145,17 @@ func Parse(b []byte, rules Rules) (*Object, error) {
 	return o, nil
 }
 
+// Check says why an element would not load an object: what Parse refuses, and relocations that Place does. It places the object on trial.
+func Check(b []byte, rules Rules) (*Object, error) {
+	o, err := Parse(b, rules)
+	if err != nil {
+		return nil, err
+	}
+	const base = 1 << 32
+	_, err = o.Place(base, func(string) (uint64, bool) { return base - SegmentBytes, true })
+	return o, err
+}
+
 // parser reads an object's parts.
 type parser struct {
 	o      *Object

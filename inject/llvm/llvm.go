@@ -235,6 +235,14 @@ func (l *Compiler) Object(ctx context.Context, r Request) (object []byte, best b
 	return bytes.Clone(object), r.Best, err
 }
 
+// Check says what is wrong with bitcode for any processor, an *Error, by making an object of it; another error says why it could not be checked. The object's code is not the best.
+func (l *Compiler) Check(ctx context.Context, r Request) (object []byte, err error) {
+	if _, err := l.greet(); err != nil {
+		return nil, err
+	}
+	return l.compile(ctx, r, r.Triple)
+}
+
 // kept is an object that is in memory or, if it is of the best tier, on disk.
 func (l *Compiler) kept(key string, best bool) ([]byte, bool) {
 	l.mu.Lock()
@@ -301,7 +309,7 @@ func processor(triple string) string {
 
 // make has an object compiled, and keeps it.
 func (l *Compiler) make(ctx context.Context, m *making, key string, r Request) {
-	m.object, m.err = l.compile(ctx, r)
+	m.object, m.err = l.compile(ctx, r, "")
 	if m.err == nil && l.disk != nil && r.Best {
 		l.disk.Publish(codecache.Entry{Key: key, Name: "object", Data: m.object})
 	}
@@ -331,11 +339,12 @@ func (l *Compiler) fromDisk(key string) ([]byte, bool) {
 	return nil, false
 }
 
-func (l *Compiler) compile(ctx context.Context, r Request) ([]byte, error) {
+// compile makes an object for a machine, this one if no triple says which.
+func (l *Compiler) compile(ctx context.Context, r Request, triple string) ([]byte, error) {
 	object, err := l.pool.Compile(ctx, compiler.Job{
 		Principal: r.Principal,
 		Signer:    string(r.Signer),
-		Request:   compiler.Request{Imports: symbols(r.Imports), Fast: !r.Best, Constants: r.Constants, Code: r.Bitcode},
+		Request:   compiler.Request{Triple: triple, Imports: symbols(r.Imports), Fast: !r.Best, Constants: r.Constants, Code: r.Bitcode},
 	})
 	var refused *compiler.RefusedError
 	switch {

@@ -331,7 +331,7 @@ func TestBadInput(t *testing.T) {
 	}{
 		{"cut", "cannot read it", true, with(func(r *Request) { r.Bitcode = r.Bitcode[:len(r.Bitcode)/2&^3] })},
 		{"wrong triple", "it is for sparc-linux, this element is", true, with(func(r *Request) { r.Triple = "sparc-linux" })},
-		{"not listed", "calls wherry_reply, which is no host call that its manifest lists (none)", true, with(func(r *Request) { r.Imports = nil })},
+		{"not listed", "calls wherry_reply, which is no host call that its manifest lists in imports (none)", true, with(func(r *Request) { r.Imports = nil })},
 		{"bomb", "more than 500ms of processor time", false, raw},
 		{"a huge function", "more than 500ms of processor time", false, long},
 	}

@@ -393,7 +393,7 @@ func (in *instance) reason(f worker.Fault) string {
 	case sig == unix.SIGFPE:
 		return "an arithmetic error, as a division by zero is"
 	case sig == unix.SIGILL || sig == unix.SIGTRAP:
-		return "an instruction that is none here, as what a compiler puts where nothing can be reached"
+		return "an instruction that is none here, as what a compiler puts where nothing can be reached, or on arm64 and riscv64 where it finds a division by zero"
 	}
 	switch a := f.Addr; {
 	case a == f.PC:

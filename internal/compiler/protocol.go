@@ -12,10 +12,10 @@ import (
 
 const (
 	// Version is the protocol's; both sides are of one build or the compiler is refused.
-	Version = 4
+	Version = 5
 	// Revision is of what compilers make: raise it with every change of internal/libllvm or internal/llvmrt that gives other objects, so
 	// that none made before is taken from a cache.
-	Revision = "5"
+	Revision = "6"
 	// Descriptor is where a compiler finds its socket.
 	Descriptor = 3
 	// MaxBytes bounds code and objects: four times the largest image.
@@ -37,8 +37,9 @@ type Hello struct {
 	Loose    string // why it is not confined though it compiles; empty: it is, or was told not to be
 }
 
-// Request asks for an object for the machine that Hello named.
+// Request asks for an object.
 type Request struct {
+	Triple    string   // of a machine of another kind; "": the one that Hello named
 	Imports   []string // symbols that the object may leave open
 	Level     int      // of optimisation, 1 to 3; 0: 3
 	Fast      bool     // no optimisation: the object soon

@@ -27,6 +27,7 @@ const (
 	opCall, opCallBr            = 45, 67
 	opLandingPad, opResume      = 60, 59
 	opVAArg                     = 47
+	opFPToUI, opFPToSI          = 33, 34
 	typeInteger, typePointer    = 8, 12
 	linkExternal, linkInternal  = 0, 8
 	functionIndex               = 1<<32 - 1 // of a function's attributes, among those of its parameters and result
@@ -135,7 +136,7 @@ func checkDeclaration(name string, imports []string) error {
 	if allowed == "" {
 		allowed = "none"
 	}
-	return refuse("it calls %s, which is no host call that its manifest lists (%s), and a function is linked to nothing else", name, allowed)
+	return refuse("it calls %s, which is no host call that its manifest lists in imports (%s), and a function is linked to nothing else", name, allowed)
 }
 
 func (l *Library) checkFunction(f uintptr, name string) error {
@@ -159,6 +160,8 @@ func (l *Library) checkFunction(f uintptr, name string) error {
 				}
 			case opInvoke, opCallBr, opLandingPad, opResume, opCleanupRet, opCatchSwitch:
 				return refuse("the function %s has exceptions or asm goto; compile with -fno-exceptions", name)
+			case opFPToUI, opFPToSI:
+				l.casts = append(l.casts, i)
 			case opVAArg:
 				return refuse("the function %s takes a variable number of arguments", name)
 			}

@@ -103,7 +103,7 @@ func undefined(object []byte) ([]string, error) {
 
 // build makes an object in which the functions that keep names are visible; the runtime is linked in if it has any of them.
 func (l *Library) build(bitcode []byte, t Target, imports, keep []string) ([]byte, error) {
-	l.said = ""
+	l.said, l.casts = "", l.casts[:0]
 	ctx := l.context()
 	m, err := l.parse(ctx, bitcode)
 	if err != nil {
@@ -117,6 +117,7 @@ func (l *Library) build(bitcode []byte, t Target, imports, keep []string) ([]byt
 		return nil, err
 	}
 	l.retarget(m, tm, t.Triple)
+	l.saturate(ctx, m)
 	if len(t.Constants) > 0 && l.declares(m, constantsCall) {
 		if err := l.linkConstants(ctx, m, tm, t); err != nil {
 			return nil, err

@@ -278,7 +278,7 @@ func TestRefused(t *testing.T) {
 		{"thread-local", "x is thread-local", bitcode(t, "static __thread int x;\n"+entry("return x += size;"), host)},
 		{"ifunc", "is an ifunc", bitcode(t, "static int a(void) { return 1; } static void *pick(void) { return a; } int f(void) __attribute__((ifunc(\"pick\")));\n"+entry("return f();"), host)},
 		{"constructor", "has constructors", bitcode(t, "__attribute__((constructor)) static void f(void) {}\n"+plain, host)},
-		{"system", "calls system, which is no host call that its manifest lists (wherry_reply)", bitcode(t, "int system(const char *);\n"+entry(`return system("true");`), host)},
+		{"system", "calls system, which is no host call that its manifest lists in imports (wherry_reply)", bitcode(t, "int system(const char *);\n"+entry(`return system("true");`), host)},
 		{"host call", "calls wherry_put", bitcode(t, entry("return wherry_put(0, 0, 0, payload, size);"), host)},
 		{"variable", "environ is declared but not defined", bitcode(t, "extern char **environ;\n"+entry("return !environ;"), host)},
 		{"section of a name like LLVM's", `into section ".init_array"`, bitcode(t, "__attribute__((section(\".init_array\"), used)) int x __asm__(\"llvm.x\") = 1;\n"+plain, host)},

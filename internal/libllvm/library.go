@@ -44,6 +44,9 @@ type symbols struct {
 	PassBuilderOptionsSetSLPVectorization, RunPasses                            uintptr
 	GetErrorMessage, DisposeErrorMessage                                        uintptr
 	TargetMachineEmitToMemoryBuffer                                             uintptr
+	CreateBuilderInContext, DisposeBuilder, PositionBuilderBefore, BuildCall2   uintptr
+	TypeOf, GetElementType, GetOperand, ReplaceAllUsesWith                      uintptr
+	InstructionEraseFromParent, LookupIntrinsicID, GetIntrinsicDeclaration      uintptr
 }
 
 // Library is a loaded libLLVM. One goroutine at a time uses it.
@@ -59,8 +62,9 @@ type Library struct {
 	machines map[machineKey]uintptr
 	unwanted []uintptr // the attributes of that name, as this LLVM numbers them
 
-	next uintptr   // a context for the next build; 0: there is none yet
-	used []uintptr // contexts of the last compile, with all that is in them
+	next  uintptr   // a context for the next build; 0: there is none yet
+	used  []uintptr // contexts of the last compile, with all that is in them
+	casts []uintptr // the instructions of the module under way that make integers of floats, as check saw them
 }
 
 // maxMachines bounds those that are kept.
@@ -136,6 +140,9 @@ func load(handle uintptr, name string) (*Library, error) {
 // Version is LLVM's, as in "22.1.8".
 func (l *Library) Version() string { return l.version }
 
+// leastRISCV are the features of rv64gc.
+const leastRISCV = "+m,+a,+f,+d,+c,-relax"
+
 // Host is this machine as LLVM names it: the target triple, the processor and its features ("+avx2,-sse4a,…").
 func (l *Library) Host() (triple, cpu, features string, err error) {
 	arch, ok := map[string]string{"amd64": "x86_64", "arm64": "aarch64", "riscv64": "riscv64"}[runtime.GOARCH]
@@ -144,7 +151,7 @@ func (l *Library) Host() (triple, cpu, features string, err error) {
 	}
 	features = l.message(call(l.GetHostCPUFeatures))
 	if arch == "riscv64" { // which older LLVMs cannot find out; rv64gc is what Linux distributions demand
-		features = strings.TrimPrefix(features+",+m,+a,+f,+d,+c,-relax", ",")
+		features = strings.TrimPrefix(features+","+leastRISCV, ",")
 	}
 	return arch + "-unknown-linux-gnu", l.message(call(l.GetHostCPUName)), features, nil
 }

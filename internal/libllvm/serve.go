@@ -60,7 +60,14 @@ func Serve(path string, unconfined bool) error {
 }
 
 func (l *Library) answer(h compiler.Hello, r compiler.Request) compiler.Answer {
-	object, err := l.Compile(r.Code, Target{Triple: h.Triple, CPU: h.CPU, Features: h.Features, Level: r.Level, Fast: r.Fast, Constants: r.Constants}, r.Imports)
+	t := Target{Triple: h.Triple, CPU: h.CPU, Features: h.Features, Level: r.Level, Fast: r.Fast, Constants: r.Constants}
+	if r.Triple != "" && Arch(r.Triple) != Arch(h.Triple) {
+		t.Triple, t.CPU, t.Features = r.Triple, "", ""
+		if Arch(r.Triple) == "riscv64" {
+			t.Features = leastRISCV
+		}
+	}
+	object, err := l.Compile(r.Code, t, r.Imports)
 	var refused *Refused
 	switch {
 	case errors.As(err, &refused):

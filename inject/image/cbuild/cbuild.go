@@ -301,6 +301,10 @@ func Build(ctx context.Context, src Source, m image.Manifest, opts Options) (*im
 	return img, nil
 }
 
+// saturate gives a float that an integer cannot hold one answer in every form, where C leaves it open and each processor has another one: the nearest end of the range, and 0 for a
+// NaN. wasm's own conversions do the same, but not those to 8 and 16 bits.
+const saturate = "-fno-strict-float-cast-overflow"
+
 func compileFlags(opts Options, source, object string) []string {
 	optimize := opts.Optimize
 	if optimize == "" {
@@ -311,6 +315,7 @@ func compileFlags(opts Options, source, object string) []string {
 		// Copies and fills become one instruction, and loops over columns go by
 		// vectors. Nothing newer is switched on, whatever this clang's defaults are.
 		"-mcpu=mvp", "-mbulk-memory", "-mmutable-globals", "-mnontrapping-fptoint", "-msign-ext", "-msimd128",
+		saturate,
 		"-Wall", "-Wextra", "-I.",
 		fmt.Sprintf("-Wframe-larger-than=%d", stackBytes), "-Werror=frame-larger-than",
 	}

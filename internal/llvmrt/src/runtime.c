@@ -78,8 +78,8 @@ static u128 divide(u128 n, u128 d, u128 *rest)
         *rest = (u64)n % (u64)d;
         return (u64)n / (u64)d;
     }
-    if (d == 0) /* no answer; the same on every processor */
-        return *rest = 0;
+    if (d == 0) /* as division of 64 bits does */
+        __builtin_trap();
     u128 q = 0, r = 0;
     for (int bit = 127; bit >= 0; bit--) {
         u128 carry = r >> 127;
