@@ -110,11 +110,14 @@ func regionName(r *pool.Info) string {
 // whereText says where a region is.
 func whereText(r *pool.Info) string {
 	if r.Component == pool.Manager {
-		text := "nodes " + strings.Join(r.Placed, ", ")
-		if len(r.Lost) > 0 {
-			text += " (lost with what they held: " + strings.Join(r.Lost, ", ") + ")"
+		lost := strings.Join(r.Lost, ", ")
+		switch {
+		case lost == "":
+			return "nodes " + strings.Join(r.Placed, ", ")
+		case len(r.Placed) == 0:
+			return "no node any more (lost with what they held: " + lost + ")"
 		}
-		return text
+		return "nodes " + strings.Join(r.Placed, ", ") + " (lost with what they held: " + lost + ")"
 	}
 	return "node " + r.Component
 }

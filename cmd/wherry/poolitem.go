@@ -222,6 +222,7 @@ func (a *app) withItem(cmd *cobra.Command, on, region, item string, f func(ctx c
 
 func (a *app) itemCreateCommand(on *string) *cobra.Command {
 	var s pool.ItemSpec
+	var block string
 	cmd := &cobra.Command{
 		Use: "create REGION NAME SIZE", Short: "Allocate an item, all zeros",
 		Long: `Allocate an item. It takes the right to write to the region, and belongs to your token's
@@ -238,6 +239,12 @@ region's offsets: use a region by offsets or by items.`,
 				return usagef("--nodes %d: an item lies at 1 node at least", s.Components)
 			}
 			s.Name, s.Size = args[1], uint64(size)
+			if block != "" {
+				if size, err = node.ParseBytes(block); err != nil {
+					return usageError{fmt.Errorf("--block: %w", err)}
+				}
+				s.Block = uint64(size)
+			}
 			return a.withPool(cmd, *on, func(ctx context.Context, c *client.Client) error {
 				r, err := place{region: args[0]}.openRegion(ctx, c, *on)
 				if err != nil {
@@ -253,7 +260,7 @@ region's offsets: use a region by offsets or by items.`,
 	}
 	cmd.Flags().BoolVar(&s.Private, "private", false, "what others may do with the region says nothing about the item")
 	cmd.Flags().IntVar(&s.Components, "nodes", 1, "spread it over so many of the region's nodes, at least 1")
-	cmd.Flags().Uint64Var(&s.Block, "block", 0, "bytes that one of them has before the next has some: a multiple of 64, at least 64 (default: one run at each)")
+	cmd.Flags().StringVar(&block, "block", "", "bytes that one of them has before the next has some: a multiple of 64, at least 64, as in 4KiB (default: one run at each)")
 	return cmd
 }
 
@@ -262,7 +269,19 @@ func writeItem(w io.Writer, i pool.ItemInfo) {
 	if i.Private {
 		private = ", private"
 	}
-	fmt.Fprintf(w, "%-20s %10v  %-12s %s  %s%s\n", i.Name, node.Bytes(i.Size), i.Component, i.Rights, i.Owner, private)
+	fmt.Fprintf(w, "%-20s %10v  %-12s %s  %s%s\n", i.Name, node.Bytes(i.Size), itemNodes(i), i.Rights, i.Owner, private)
+}
+
+// itemNodes are the nodes that have an item's bytes: all of one that is spread.
+func itemNodes(i pool.ItemInfo) string {
+	if len(i.Parts) == 0 {
+		return i.Component
+	}
+	var names []string
+	for _, p := range i.Parts {
+		names = append(names, p.Component)
+	}
+	return strings.Join(names, ", ")
 }
 
 func (a *app) itemListCommand(on *string) *cobra.Command {

@@ -257,7 +257,11 @@ func (c *Cache) mourns() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for s := range c.sessions {
-		if s.follow && s.pid > 0 && unix.Kill(s.pid, 0) == unix.ESRCH {
+		pid := s.pid
+		if !s.follow { // its own number is another namespace's
+			pid = s.peer
+		}
+		if pid > 0 && unix.Kill(pid, 0) == unix.ESRCH {
 			return true
 		}
 	}

@@ -168,11 +168,16 @@ func TestNothingLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	dying, living := &session{pid: ended.Process.Pid, follow: true}, &session{pid: os.Getpid(), follow: true}
-	c := &Cache{sessions: map[*session]struct{}{dying: {}, living: {}}}
+	apart := &session{pid: 1, peer: ended.Process.Pid} // in another pid namespace, where it is the first
+	c := &Cache{sessions: map[*session]struct{}{dying: {}, living: {}, apart: {}}}
 	go func() {
 		time.Sleep(10 * time.Millisecond)
 		c.mu.Lock()
 		delete(c.sessions, dying)
+		c.mu.Unlock()
+		time.Sleep(10 * time.Millisecond)
+		c.mu.Lock()
+		delete(c.sessions, apart)
 		c.mu.Unlock()
 	}()
 	if n := (&listener{cache: c}).settle(); n != 1 {

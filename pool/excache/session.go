@@ -57,6 +57,7 @@ type session struct {
 	faults    *uffd.FD
 	base      uint64
 	pid       int             // as it says
+	peer      int             // as the kernel says: who connected, in this process's pid namespace; 0: it cannot be seen from here
 	follow    bool            // its thread ids mean here what they mean to it
 	rooms     []int           // of its window, in order; noRoom where there is none any more
 	views     []*view         // of shares
@@ -76,7 +77,8 @@ type session struct {
 
 // Serve speaks with one process over conn, which is its from now on, until the process ends or the cache closes.
 func (c *Cache) Serve(conn *net.UnixConn) error {
-	s := &session{conn: conn, follow: near(conn), window: -1, life: -1, stop: -1, turns: turns{kick: -1}}
+	s := &session{conn: conn, window: -1, life: -1, stop: -1, turns: turns{kick: -1}}
+	s.peer, s.follow = near(conn)
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -215,20 +217,20 @@ func (c *Cache) greet(s *session) error {
 	return err
 }
 
-// near reports whether the process that connected has this process's pid namespace, and gives it to its children: the kernel
-// tells thread ids as the program sees them.
-func near(conn *net.UnixConn) bool {
+// near is the process that connected, as it is numbered here, and whether it has this process's pid namespace, and gives it to its children: the
+// kernel tells thread ids as the program sees them.
+func near(conn *net.UnixConn) (pid int, near bool) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return false
+		return 0, false
 	}
 	var who *unix.Ucred
 	if raw.Control(func(fd uintptr) { who, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }) != nil || err != nil {
-		return false
+		return 0, false
 	}
 	theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid_for_children", who.Pid))
 	ours, err2 := os.Readlink("/proc/self/ns/pid")
-	return err == nil && err2 == nil && theirs == ours
+	return int(who.Pid), err == nil && err2 == nil && theirs == ours
 }
 
 // words lays 64-bit words out.
