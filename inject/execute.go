@@ -27,6 +27,7 @@ type bound struct {
 	entry     int            // of the image
 	program   abi.Program    // of that entry, which it is bound to
 	soon      bool           // its engine makes better code than this one
+	warm      bool           // it has run, under Runtime.mu
 	table     *cluster.Table // nil: none
 	self      int            // this element's index in the table, -1
 	run       abi.Bound
@@ -276,8 +277,8 @@ func (rt *Runtime) runBranch(h *host) (abi.Status, error) {
 	}
 	st, err := h.instance.Run(h.payload, rt.limits, h)
 	if in, ok := h.instance.(abi.Timed); ok {
-		took, measured := in.Took()
-		h.took, h.unmeasured = took, !measured
+		took, typical := in.Took()
+		h.took, h.untypical = took, !typical
 	}
 	return st, err
 }

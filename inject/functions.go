@@ -26,7 +26,7 @@ type FunctionStats struct {
 	Used   bool // it ran here at all; else Idle means nothing
 }
 
-// FormStats say how a function has run here in one form: by this the element chooses (forms.Choose).
+// FormStats say how a function has run here in one form.
 type FormStats struct {
 	Form  string
 	Bytes uint64 // of its runs' payloads, and of what they replied and sent on
@@ -50,19 +50,35 @@ func (rt *Runtime) note(h *host, now travel.Instant, end travel.Code) {
 	of := c.base()
 	of.used, c.used = now, now
 	past := &of.history[form]
-	past.ran(max(h.took, time.Duration(h.slices)*sliceTime), !h.unmeasured) // a run's first slice is short, and its last one ends anywhere
+	past.runs++
 	past.bytes += uint64(len(h.run.Payload)) + h.sent
 	if h.replied {
 		past.bytes += uint64(len(h.reply))
 	}
-	if (form != image.Wasm || h.slices > 0) && forms.Wish(h.run.Binding().Form) == forms.Auto {
-		rt.turn(now, c, h.principal, form)
-	}
-	if h.bound != nil && h.bound.soon {
-		rt.improve(now, h.bound)
+	if h.bound != nil {
+		rt.judge(now, h)
 	}
 	if end != travel.CodeOK {
 		of.failed++
+	}
+}
+
+// judge has a run's time count for its function, and has what follows from it done. mu is held.
+func (rt *Runtime) judge(now travel.Instant, h *host) {
+	b := h.bound
+	of, native := b.code.base(), b.form != image.Wasm
+	took := max(h.took, time.Duration(h.slices)*sliceTime) // a run's first slice is short, and its last one ends anywhere
+	of.history[b.form].time += took
+	if !native || took > 0 { // else it did not begin
+		better := b.soon && now >= b.code.at(b.entry).until // code is on its way
+		of.tally.Ran(b.form, took, b.warm && !h.untypical && !better)
+		b.warm = true
+	}
+	if (native || h.slices > 0) && forms.Wish(b.binding.Form) == forms.Auto {
+		rt.turn(now, b)
+	}
+	if b.soon {
+		rt.improve(now, b)
 	}
 }
 

@@ -19,25 +19,25 @@ import (
 // host is one run: what the function reaches through its host calls. It is
 // used by the goroutine that runs the function, but for stop.
 type host struct {
-	rt         *Runtime
-	run        *travel.Run
-	payload    []byte
-	bound      *bound
-	principal  string
-	worker     uint8 // which the run is of so many that its element has of the invocation
-	workers    uint8
-	instance   abi.Instance
-	held       *held
-	place      abi.Place         // waited for, and not used yet
-	scratch    uint64            // that it waits, or waited, to have room for
-	again      bool              // it has started over
-	load       *load             // that it waits for
-	functions  []*travel.Binding // that it has named, each with a reference; a number is an index and one
-	slices     uint64            // of its time that have ended
-	took       time.Duration     // all of it, as its engine says: 0 if that does not know
-	unmeasured bool              // the engine knows of others only
-	sent       uint64            // bytes that left while it ran
-	acted      bool              // it has sent or written something before its end
+	rt        *Runtime
+	run       *travel.Run
+	payload   []byte
+	bound     *bound
+	principal string
+	worker    uint8 // which the run is of so many that its element has of the invocation
+	workers   uint8
+	instance  abi.Instance
+	held      *held
+	place     abi.Place         // waited for, and not used yet
+	scratch   uint64            // that it waits, or waited, to have room for
+	again     bool              // it has started over
+	load      *load             // that it waits for
+	functions []*travel.Binding // that it has named, each with a reference; a number is an index and one
+	slices    uint64            // of its time that have ended
+	took      time.Duration     // all of it, as its engine says: 0 if that does not know
+	untypical bool              // others take another time
+	sent      uint64            // bytes that left while it ran
+	acted     bool              // it has sent or written something before its end
 
 	message fabric.Message // being handled, while leads
 	leads   bool           // this goroutine drives the fabric
@@ -126,7 +126,7 @@ func (rt *Runtime) freeHost(h *host) {
 	h.ctx, h.cancel, h.principal, h.dealt, h.endSpan = nil, nil, "", false, nil
 	h.goes, h.onward, h.payload, h.said, h.lastCall = false, nil, nil, h.said[:0], ""
 	h.scratch, h.again, h.acted, h.crowded = 0, false, false, false
-	h.load, h.slices, h.took, h.unmeasured, h.sent = nil, 0, 0, false, 0
+	h.load, h.slices, h.took, h.untypical, h.sent = nil, 0, 0, false, 0
 	h.unname()
 	rt.hosts = append(rt.hosts, h)
 }

@@ -103,14 +103,12 @@ type chosen struct {
 	program abi.Program
 }
 
-// past is how a function has run here in a form.
-func (c *code) past(f image.Form) forms.History {
-	return c.base().history[f].said()
-}
+// past is how a function has run here.
+func (c *code) past() *forms.Past { return &c.base().tally }
 
 // choose orders what code may run, for a load; those are refused too that could not be made ready a moment ago. mu is held.
 func (rt *Runtime) choose(c *code, wish forms.Wish, skip map[int]error) (good []forms.Candidate, refused []forms.Refusal, failed error) {
-	all, refused := forms.Choose(c.img.Entries(), rt.offers, c.distrusted, c.past, wish)
+	all, refused := forms.Choose(c.img.Entries(), rt.offers, c.distrusted, c.past(), wish)
 	now := rt.now()
 	var unready []forms.Refusal
 	for _, can := range all {
@@ -297,6 +295,7 @@ func (rt *Runtime) installProgram(l *load, entry int, ready abi.Program) {
 	old := p.ready
 	p.ready, p.err = ready, nil
 	if keeper := l.code.keeper(entry); old != nil {
+		l.code.past().Renewed()
 		rt.outdate(keeper, func(b *bound) bool { return b.program == old })
 		old.Close()
 	} else {
@@ -351,7 +350,7 @@ func (rt *Runtime) outdate(c *code, these func(*bound) bool) {
 func (rt *Runtime) codeOf(c *code, entry int, principal string) (abi.Code, abi.Engine) {
 	e := c.img.Entries()[entry]
 	signers, _ := c.base().verdict.Allows(e.Form, c.img.Name())
-	good, _ := forms.Choose([]image.Entry{e}, rt.offers, func(image.Form) string { return "" }, c.past, forms.Auto)
+	good, _ := forms.Choose([]image.Entry{e}, rt.offers, func(image.Form) string { return "" }, c.past(), forms.Auto)
 	of, constants := c.keeper(entry), []byte(nil)
 	if of.parent != nil {
 		constants = []byte(of.constants)
@@ -368,20 +367,25 @@ func (rt *Runtime) makeLater(c *code, entry int, principal string) {
 	}
 }
 
-// turn looks after a run in a form whether its function would better run as native code, or rather not, and has that made ready. mu is held.
-func (rt *Runtime) turn(now travel.Instant, c *code, principal string, ran image.Form) {
-	native := ran != image.Wasm
-	if native && c.past(image.Wasm).Runs == 0 || forms.Native(c.past) == native || now < c.turnAt && !native {
+// turn looks after a run of a bound whether its function is to go on in the other form, as wasm or as native code, and has that made ready. mu is held.
+func (rt *Runtime) turn(now travel.Instant, b *bound) {
+	c, native := b.code, b.form != image.Wasm
+	past := c.past()
+	if native && !past.Wasm.Tried() && !past.Looks() || past.PrefersNative() == native || now < c.turnAt && !native {
 		return
 	}
 	c.turnAt = now + travel.Instant(failedFor)
 	good, _, _ := rt.choose(c, forms.Auto, nil)
 	switch {
-	case len(good) == 0:
-	case c.at(good[0].Entry).ready != nil: // a call asked for it
-		rt.turned(c, good[0].Entry)
+	case len(good) == 0 || (good[0].Form != image.Wasm) == native: // the other form cannot run here
+	case c.at(good[0].Entry).ready == nil:
+		rt.makeLater(c, good[0].Entry, b.principal)
+	case past.Looks(): // for that one bound is enough
+		c.turnAt = 0
+		rt.outdate(c, func(x *bound) bool { return x == b })
 	default:
-		rt.makeLater(c, good[0].Entry, principal)
+		c.turnAt = 0
+		rt.turned(c, good[0].Entry)
 	}
 }
 

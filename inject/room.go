@@ -153,7 +153,7 @@ func (h *host) rest() {
 	h.told("", abi.OK)
 	h.unname()
 	h.message, h.leads, h.away, h.now, h.payload, h.dealt, h.said, h.slices, h.sent = fabric.Message{}, false, false, 0, nil, false, h.said[:0], 0, 0
-	h.took, h.unmeasured = 0, false
+	h.took, h.untypical = 0, false
 }
 
 // resume makes the host of a run that has waited ready to go on. mu is held.

@@ -67,6 +67,7 @@ type code struct {
 
 	// What runs came of it since it was put here, by form (image.Form); 0 for those that did not begin.
 	history histories
+	tally   forms.Past // by this its form is chosen
 	failed  uint64
 	used    travel.Instant // when the last one ended; 0: never
 }
@@ -87,16 +88,7 @@ func (h *history) add(o history) {
 	h.bytes += o.bytes
 }
 
-// ran counts a run, which is taken for one like those before it if it was not measured.
-func (h *history) ran(took time.Duration, measured bool) {
-	if !measured && h.runs > 0 {
-		took = h.time / time.Duration(h.runs)
-	}
-	h.runs++
-	h.time += took
-}
-
-// said is the history as forms.Choose goes by it.
+// said is the history as statistics have it.
 func (h history) said() forms.History { return forms.History{Runs: h.runs, Time: h.time} }
 
 // program is one entry's.

@@ -3,7 +3,6 @@ package inject_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -57,7 +56,7 @@ func TestExplainedAfterRuns(t *testing.T) {
 			t.Fatalf("%q, %v", got, err)
 		}
 	}
-	if ex, _ := s.node.rt.Explain(img.ID(), forms.Auto); ex.Form != "wasm32" || !strings.Contains(ex.Why, "3 runs took") {
+	if ex, _ := s.node.rt.Explain(img.ID(), forms.Auto); ex.Form != "wasm32" || !strings.Contains(ex.Why, "runs take less than 100µs each") {
 		t.Errorf("explained as %+v", ex)
 	}
 }
@@ -106,15 +105,67 @@ func TestTurnBack(t *testing.T) {
 		return 0
 	}
 	run("llvm-bitcode")
-	native := 1 + run("wasm32")
+	run("wasm32")
 	for range 20 {
 		if got, err := s.call(img, forms.Auto); err != nil || got != "wasm32" {
 			t.Fatalf("after it turned back: %q, %v", got, err)
 		}
 	}
 	ex, _ := s.node.rt.Explain(img.ID(), forms.Auto)
-	if want := fmt.Sprintf("%d runs as native code took 50ms each", native); ex.Form != "wasm32" || !strings.Contains(ex.Why, want) {
+	if want := "runs as native code took 50ms each, and as wasm take 1ms: native code is tried again once they have taken"; ex.Form != "wasm32" || !strings.Contains(ex.Why, want) {
 		t.Errorf("explained as %+v, want %q", ex, want)
+	}
+}
+
+// TestHasteForgotten: how long native code takes that was made in haste does not decide against the best, and a function that has turned back from native code tries it
+// once more when that has become better.
+func TestHasteForgotten(t *testing.T) {
+	e := newScripted()
+	e.ticks, e.tiers = 10, true
+	e.took = map[string]time.Duration{"llvm-bitcode": 50 * time.Millisecond, "llvm-bitcode, better": time.Microsecond}
+	better := make(chan struct{})
+	e.load = func(ctx context.Context, c abi.Code) error {
+		if !c.Best {
+			return nil
+		}
+		select {
+		case <-better:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	s := newStage(t, e)
+	img := signed(t, inForms(t, "long", 4, image.Wasm, image.LLVMBitcode), s.key)
+	run := func(until string) {
+		t.Helper()
+		got := ""
+		for end := time.Now().Add(patience); got != until && time.Now().Before(end); {
+			var err error
+			if got, err = s.call(img, forms.Auto); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got != until {
+			t.Fatalf("it did not run as %s", until)
+		}
+	}
+	run("llvm-bitcode")
+	for range 8 { // of which four would be enough to give the best up
+		if got, err := s.call(img, forms.Auto); err != nil || got != "llvm-bitcode" {
+			t.Fatalf("while the best is made: %q, %v", got, err)
+		}
+	}
+	run("wasm32") // as this goes on, it is what there is
+	close(better)
+	run("llvm-bitcode, better")
+	for range 50 {
+		if got, err := s.call(img, forms.Auto); err != nil || got != "llvm-bitcode, better" {
+			t.Fatalf("once the best is there: %q, %v", got, err)
+		}
+	}
+	if ex, _ := s.node.rt.Explain(img.ID(), forms.Auto); !strings.Contains(ex.Why, "runs as native code take 1ms each, and as wasm took 1ms") {
+		t.Errorf("explained as %+v", ex)
 	}
 }
 

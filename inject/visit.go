@@ -2,6 +2,7 @@ package inject
 
 import (
 	"github.com/wherry-fabric/wherry/inject/abi"
+	"github.com/wherry-fabric/wherry/inject/image"
 	"github.com/wherry-fabric/wherry/inject/travel"
 )
 
@@ -62,8 +63,11 @@ func (rt *Runtime) leave(h *host) bool {
 	past := &of.history[b.form]
 	past.runs++
 	past.bytes += uint64(moved)
-	if b.soon {
-		rt.improve(now, b)
+	if b.form == image.Wasm {
+		of.tally.Light()
+	} else {
+		rt.judge(now, h)
+		h.took, h.untypical = 0, false
 	}
 	b.runs--
 	if b.spare == nil && b.listed && !b.stale {

@@ -119,8 +119,9 @@ type Instance interface {
 // Timed is an Instance that knows how long its last run took: the host calls that the node answered and the hand-overs to it too, but no waits. Of others, as many slices as
 // Host.Tick was told of are taken for it.
 type Timed interface {
-	// Took is the time of the run that ended last; false: this one was not measured. Of those that are, the mean is taken for all.
-	Took() (d time.Duration, measured bool)
+	// Took is the time of the run that ended last, or if that was not measured, of the last one that was; 0: there was none. typical says that it tells how long others
+	// take: not so the first run of an instance, which is to touch its memory, nor one that was not measured.
+	Took() (d time.Duration, typical bool)
 }
 
 // CopyConstants answers the host call constants.

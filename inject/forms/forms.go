@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/wherry-fabric/wherry/inject/abi"
 	"github.com/wherry-fabric/wherry/inject/image"
@@ -46,56 +45,10 @@ func (w Wish) form() image.Form {
 	return [...]image.Form{Auto: 0, Wasm: image.Wasm, Bitcode: image.LLVMBitcode, ELF: image.ELF}[w%4]
 }
 
-// LongRun is the mean time of a run from which on native code is worth its worker process: a hand-over to one and back costs
-// about 3 µs, so that is a twentieth of it.
-const LongRun = 60 * time.Microsecond
-
-const (
-	// longEnough is what runs take together, at least, before anything follows from them: a first run of 100 µs found everything cold.
-	longEnough = time.Millisecond
-	// fewRuns is how many there are at least before native code is given up for their sake: the first ones have code that was compiled in haste.
-	fewRuns = 4
-	// unsure is how exactly a wasm run's time is known: to a slice.
-	unsure = 100 * time.Microsecond
-)
-
-// Native reports whether a function that has run so is better run as native code: its runs are long, and those as native code, if there were some, took less than as wasm.
-// They take longer where a function makes many host calls that the node answers: each is a hand-over.
-func Native(history func(image.Form) History) bool {
-	w := history(image.Wasm)
-	return w.Time >= longEnough && w.Mean() >= LongRun && !slower(history)
-}
-
-// slower reports whether runs as native code took longer than as wasm.
-func slower(history func(image.Form) History) bool {
-	n := native(history)
-	return n.Runs >= fewRuns && n.Time >= longEnough && n.Mean() > history(image.Wasm).Mean()+unsure
-}
-
-// native is how a function has run as native code.
-func native(history func(image.Form) History) History {
-	b, e := history(image.LLVMBitcode), history(image.ELF)
-	return History{Runs: b.Runs + e.Runs, Time: b.Time + e.Time}
-}
-
 // Offer is what one engine of an element runs.
 type Offer struct {
 	Engine int // its number among the element's
 	abi.Offer
-}
-
-// History is how a function has run at an element in one form.
-type History struct {
-	Runs uint64        // that ended
-	Time time.Duration // that they took together, without waiting
-}
-
-// Mean is the mean time of a run.
-func (h History) Mean() time.Duration {
-	if h.Runs == 0 {
-		return 0
-	}
-	return h.Time / time.Duration(h.Runs)
 }
 
 // Candidate is code that may run here.
@@ -133,12 +86,12 @@ func Refusals(list []Refusal) string {
 
 // Choose orders the entries of an image that can run at an element, the best first, and says of each of the others why it cannot; those that the
 // caller does not want come last. trust says why code
-// of a form may not run here ("": it may), history how the function has run so far. By Auto a function begins as wasm, which is ready at once
-// and needs no other process, and turns to native code when its runs are long, and back if that turns out slower.
-func Choose(entries []image.Entry, offers []Offer, trust func(image.Form) string, history func(image.Form) History, wish Wish) ([]Candidate, []Refusal) {
+// of a form may not run here ("": it may), past how the function has run so far. By Auto a function begins as wasm, which is ready at once
+// and needs no other process, turns to native code when its runs are long, and back if that turns out slower (Past).
+func Choose(entries []image.Entry, offers []Offer, trust func(image.Form) string, past *Past, wish Wish) ([]Candidate, []Refusal) {
 	var good []Candidate
 	var refused, unasked []Refusal
-	long := Native(history)
+	native := past.PrefersNative()
 	for i, e := range entries {
 		if f := wish.form(); f != 0 && e.Form != f {
 			unasked = append(unasked, Refusal{e.Form, e.Triple, "form " + wish.String() + " was asked for"})
@@ -156,19 +109,19 @@ func Choose(entries []image.Entry, offers []Offer, trust func(image.Form) string
 		good = append(good, c)
 	}
 	slices.SortStableFunc(good, func(a, b Candidate) int {
-		return cmp.Or(cmp.Compare(rank(a.Form, long), rank(b.Form, long)), cmp.Compare(a.Engine, b.Engine),
+		return cmp.Or(cmp.Compare(rank(a.Form, native), rank(b.Form, native)), cmp.Compare(a.Engine, b.Engine),
 			cmp.Compare(len(entries[b.Entry].Features), len(entries[a.Entry].Features)))
 	})
 	for i := range good {
-		good[i].Why = why(good, i, wish, history, long)
+		good[i].Why = why(good, i, wish, past)
 	}
 	return good, append(refused, unasked...)
 }
 
 // rank is a form's place in the order.
-func rank(f image.Form, long bool) int {
+func rank(f image.Form, native bool) int {
 	switch {
-	case f == image.Wasm && long:
+	case f == image.Wasm && native:
 		return 3
 	case f == image.Wasm:
 		return 0
@@ -179,43 +132,17 @@ func rank(f image.Form, long bool) int {
 }
 
 // why says why the i-th of the candidates stands there.
-func why(all []Candidate, i int, wish Wish, history func(image.Form) History, long bool) string {
-	h := history(image.Wasm)
+func why(all []Candidate, i int, wish Wish, past *Past) string {
 	alone := !slices.ContainsFunc(all, func(c Candidate) bool { return c.Form != all[i].Form })
 	switch wasm := all[i].Form == image.Wasm; {
 	case wish != Auto:
 		return "form " + wish.String() + " was asked for"
 	case alone:
 		return "it has no other code that can run here"
-	case wasm && h.Runs == 0:
-		return "wasm is ready first, and nothing is known of its runs yet"
-	case wasm && slower(history):
-		n := native(history)
-		return fmt.Sprintf("%s took %s each, and %d as wasm %s", runs(n.Runs, " as native code"), each(n), h.Runs, each(h))
-	case wasm && !long && h.Mean() >= LongRun:
-		return fmt.Sprintf("%s took %v, and nothing follows from less than %v together: native code is worth its process from %v each on", runs(h.Runs, ""), h.Time, longEnough, LongRun)
-	case wasm && !long:
-		return fmt.Sprintf("%s took %s each: native code is worth its process from %v on", runs(h.Runs, ""), each(h), LongRun)
-	case long:
-		return fmt.Sprintf("%s took %s each: native code is worth its process from %v on", runs(h.Runs, " as wasm"), each(h), LongRun)
+	case !wasm && !past.PrefersNative():
+		return "in case wasm cannot run"
 	}
-	return "in case wasm cannot run"
-}
-
-// runs says how many there were.
-func runs(n uint64, how string) string {
-	if n == 1 {
-		return "1 run" + how
-	}
-	return fmt.Sprintf("%d runs%s", n, how)
-}
-
-// each says how long a run took, as far as that was measured: one that ends within its first slice counts as nothing.
-func each(h History) string {
-	if h.Mean() < time.Microsecond {
-		return fmt.Sprintf("less than %v", unsure)
-	}
-	return h.Mean().String()
+	return past.why()
 }
 
 // match finds the first offer for an entry, or says why there is none.

@@ -33,52 +33,49 @@ func TestChoose(t *testing.T) {
 		}
 		return "it is not signed"
 	}
-	short, long := History{Runs: 10, Time: 100 * time.Microsecond}, History{Runs: 100, Time: 100 * LongRun}
-	slow, quick := History{Runs: 4, Time: 4 * time.Millisecond}, History{Runs: 100, Time: 100 * (LongRun + 100*time.Microsecond)}
+	known := func(wasm, native Sample) Past { return Past{Wasm: wasm, Native: native} }
+	short, long := warm(10, 10*time.Microsecond), warm(100, LongRun)
+	first := func(took time.Duration) Past { return Past{Wasm: Sample{Cold: History{Runs: 1, Time: took}}} }
+	trying := Past{Wasm: long, away: true}
+	slow := Past{Wasm: long, Native: warm(4, time.Millisecond), due: 2 * time.Second, spent: time.Second}
+	quick := Past{Wasm: long, Native: warm(100, 10*time.Microsecond), settled: true}
+	back := Past{Wasm: warm(1, LongRun), Native: warm(100, 10*time.Microsecond), settled: true, away: true}
 	for name, c := range map[string]struct {
 		entries []image.Entry
 		offers  []Offer
 		trust   func(image.Form) string
-		wasm    History
-		native  History
+		past    Past
 		wish    Wish
 		want    string            // candidates: entry/engine
 		why     map[string]string // of candidates ("0/1") and refused entries ("no 2"): a part of it
 	}{
-		"wasm alone":            {[]image.Entry{wasm}, all, trusted, History{}, History{}, Auto, "0/0", map[string]string{"0/0": "no other"}},
-		"new":                   {[]image.Entry{wasm, bitcode, elf}, all, trusted, History{}, History{}, Auto, "0/0 1/1 2/1", map[string]string{"0/0": "nothing is known", "1/1": "in case"}},
-		"short runs":            {[]image.Entry{wasm, bitcode, elf}, all, trusted, short, History{}, Auto, "0/0 1/1 2/1", map[string]string{"0/0": "10 runs took 10µs each: native code is worth its process from 60µs on"}},
-		"runs within a slice":   {[]image.Entry{wasm, bitcode}, all, trusted, History{Runs: 6666}, History{}, Auto, "0/0 1/1", map[string]string{"0/0": "6666 runs took less than 100µs each"}},
-		"long runs":             {[]image.Entry{wasm, bitcode, elf}, all, trusted, long, History{}, Auto, "1/1 2/1 0/0", map[string]string{"1/1": "took 60µs each"}},
-		"long, native slower":   {[]image.Entry{wasm, bitcode, elf}, all, trusted, long, slow, Auto, "0/0 1/1 2/1", map[string]string{"0/0": "4 runs as native code took 1ms each, and 100 as wasm 60µs"}},
-		"long, native as quick": {[]image.Entry{wasm, bitcode, elf}, all, trusted, long, quick, Auto, "1/1 2/1 0/0", nil},
-		"long, native once":     {[]image.Entry{wasm, bitcode, elf}, all, trusted, long, History{Runs: 3, Time: time.Second}, Auto, "1/1 2/1 0/0", nil},
-		"a first long run":      {[]image.Entry{wasm, bitcode, elf}, all, trusted, History{Runs: 1, Time: 900 * time.Microsecond}, History{}, Auto, "0/0 1/1 2/1", map[string]string{"0/0": "1 run took 900µs, and nothing follows from less than 1ms together"}},
-		"a first very long run": {[]image.Entry{wasm, bitcode, elf}, all, trusted, History{Runs: 1, Time: time.Millisecond}, History{}, Auto, "1/1 2/1 0/0", nil},
-		"long, not signed":      {[]image.Entry{wasm, bitcode, elf}, all, unsigned, long, History{}, Auto, "0/0", map[string]string{"no 1": "not signed", "no 2": "not signed"}},
-		"long, off":             {[]image.Entry{wasm, bitcode}, off, trusted, long, History{}, Auto, "0/0", map[string]string{"no 1": "native is off"}},
-		"bitcode asked for":     {[]image.Entry{wasm, bitcode, elf}, all, trusted, History{}, History{}, Bitcode, "1/1", map[string]string{"1/1": "asked for", "no 0": "form bitcode was asked for"}},
-		"elf asked for":         {[]image.Entry{wasm, bitcode, elf}, all, trusted, History{}, History{}, ELF, "2/1", nil},
-		"wasm asked for":        {[]image.Entry{wasm, bitcode}, all, trusted, long, History{}, Wasm, "0/0", nil},
-		"asked, not signed":     {[]image.Entry{wasm, bitcode}, all, unsigned, long, History{}, Bitcode, "", map[string]string{"no 1": "not signed"}},
-		"asked, not there":      {[]image.Entry{wasm}, all, trusted, History{}, History{}, ELF, "", map[string]string{"no 0": "form elf"}},
-		"another processor":     {[]image.Entry{foreign}, all, trusted, History{}, History{}, Auto, "", map[string]string{"no 0": "it is for aarch64-linux, and this element is x86_64-linux"}},
-		"no engine":             {[]image.Entry{bitcode}, all[:1], trusted, History{}, History{}, Auto, "", map[string]string{"no 0": "no engine"}},
-		"runs nothing":          {[]image.Entry{wasm}, nil, trusted, History{}, History{}, Auto, "", map[string]string{"no 0": "no engine"}},
-		"lacks a feature":       {[]image.Entry{fast}, all, trusted, History{}, History{}, Auto, "", map[string]string{"no 0": "lacks bmi2"}},
-		"most features first":   {[]image.Entry{bitcode, fast}, rich, trusted, History{}, History{}, Auto, "1/1 0/1", nil},
-		"another spelling":      {[]image.Entry{entry(image.ELF, "amd64-linux")}, all, trusted, History{}, History{}, Auto, "0/1", nil},
-		"native only, trusted":  {[]image.Entry{bitcode, elf}, all, trusted, History{}, History{}, Auto, "0/1 1/1", nil},
+		"wasm alone":            {[]image.Entry{wasm}, all, trusted, Past{}, Auto, "0/0", map[string]string{"0/0": "no other"}},
+		"new":                   {[]image.Entry{wasm, bitcode, elf}, all, trusted, Past{}, Auto, "0/0 1/1 2/1", map[string]string{"0/0": "nothing is known", "1/1": "in case"}},
+		"short runs":            {[]image.Entry{wasm, bitcode, elf}, all, trusted, known(short, Sample{}), Auto, "0/0 1/1 2/1", map[string]string{"0/0": "runs take 10µs each: native code is worth its process from 60µs on"}},
+		"runs within a slice":   {[]image.Entry{wasm, bitcode}, all, trusted, known(warm(6666, 0), Sample{}), Auto, "0/0 1/1", map[string]string{"0/0": "runs take less than 100µs each"}},
+		"long runs":             {[]image.Entry{wasm, bitcode, elf}, all, trusted, trying, Auto, "1/1 2/1 0/0", map[string]string{"1/1": "took 60µs each"}},
+		"long, native slower":   {[]image.Entry{wasm, bitcode, elf}, all, trusted, slow, Auto, "0/0 1/1 2/1", map[string]string{"0/0": "runs as native code took 1ms each, and as wasm take 60µs: native code is tried again once they have taken 1s more"}},
+		"long, native quicker":  {[]image.Entry{wasm, bitcode, elf}, all, trusted, quick, Auto, "1/1 2/1 0/0", map[string]string{"1/1": "runs as native code take 10µs each, and as wasm took 60µs"}},
+		"wasm looked at again":  {[]image.Entry{wasm, bitcode, elf}, all, trusted, back, Auto, "0/0 1/1 2/1", map[string]string{"0/0": "runs as native code took 10µs each, and now a few show how long they take as wasm"}},
+		"native only, quicker":  {[]image.Entry{bitcode, elf}, all, trusted, quick, Auto, "0/1 1/1", nil},
+		"a first long run":      {[]image.Entry{wasm, bitcode, elf}, all, trusted, first(900 * time.Microsecond), Auto, "0/0 1/1 2/1", map[string]string{"0/0": "runs took 900µs so far, and nothing follows from less than 1ms together"}},
+		"a first very long run": {[]image.Entry{wasm, bitcode, elf}, all, trusted, Past{Wasm: Sample{Cold: History{Runs: 1, Time: time.Millisecond}}, away: true}, Auto, "1/1 2/1 0/0", nil},
+		"long, not signed":      {[]image.Entry{wasm, bitcode, elf}, all, unsigned, trying, Auto, "0/0", map[string]string{"no 1": "not signed", "no 2": "not signed"}},
+		"long, off":             {[]image.Entry{wasm, bitcode}, off, trusted, trying, Auto, "0/0", map[string]string{"no 1": "native is off"}},
+		"bitcode asked for":     {[]image.Entry{wasm, bitcode, elf}, all, trusted, Past{}, Bitcode, "1/1", map[string]string{"1/1": "asked for", "no 0": "form bitcode was asked for"}},
+		"elf asked for":         {[]image.Entry{wasm, bitcode, elf}, all, trusted, Past{}, ELF, "2/1", nil},
+		"wasm asked for":        {[]image.Entry{wasm, bitcode}, all, trusted, trying, Wasm, "0/0", nil},
+		"asked, not signed":     {[]image.Entry{wasm, bitcode}, all, unsigned, trying, Bitcode, "", map[string]string{"no 1": "not signed"}},
+		"asked, not there":      {[]image.Entry{wasm}, all, trusted, Past{}, ELF, "", map[string]string{"no 0": "form elf"}},
+		"another processor":     {[]image.Entry{foreign}, all, trusted, Past{}, Auto, "", map[string]string{"no 0": "it is for aarch64-linux, and this element is x86_64-linux"}},
+		"no engine":             {[]image.Entry{bitcode}, all[:1], trusted, Past{}, Auto, "", map[string]string{"no 0": "no engine"}},
+		"runs nothing":          {[]image.Entry{wasm}, nil, trusted, Past{}, Auto, "", map[string]string{"no 0": "no engine"}},
+		"lacks a feature":       {[]image.Entry{fast}, all, trusted, Past{}, Auto, "", map[string]string{"no 0": "lacks bmi2"}},
+		"most features first":   {[]image.Entry{bitcode, fast}, rich, trusted, Past{}, Auto, "1/1 0/1", nil},
+		"another spelling":      {[]image.Entry{entry(image.ELF, "amd64-linux")}, all, trusted, Past{}, Auto, "0/1", nil},
+		"native only, trusted":  {[]image.Entry{bitcode, elf}, all, trusted, Past{}, Auto, "0/1 1/1", nil},
 	} {
-		good, refused := Choose(c.entries, c.offers, c.trust, func(f image.Form) History {
-			switch f {
-			case image.Wasm:
-				return c.wasm
-			case image.ELF:
-				return c.native
-			}
-			return History{}
-		}, c.wish)
+		good, refused := Choose(c.entries, c.offers, c.trust, &c.past, c.wish)
 		said, order := map[string]string{}, []string{}
 		for _, g := range good {
 			key := string(rune('0'+g.Entry)) + "/" + string(rune('0'+g.Engine))
@@ -114,7 +111,7 @@ func TestRefusals(t *testing.T) {
 	entries := []image.Entry{entry(image.Wasm, ""), entry(image.LLVMBitcode, amd), entry(image.LLVMBitcode, arm), entry(image.ELF, amd), entry(image.ELF, arm)}
 	offers := []Offer{offer(0, "wasm32", "", ""), offer(1, "llvm-bitcode", amd, ""), offer(1, "elf", amd, "")}
 	unsigned := func(image.Form) string { return "it is not signed" }
-	_, refused := Choose(entries, offers, unsigned, func(image.Form) History { return History{} }, ELF)
+	_, refused := Choose(entries, offers, unsigned, &Past{}, ELF)
 	want := "elf for x86_64-unknown-linux-gnu: it is not signed; elf for aarch64-unknown-linux-gnu: it is for aarch64-linux, and this element is x86_64-linux; " +
 		"wasm32, llvm-bitcode for x86_64-unknown-linux-gnu, llvm-bitcode for aarch64-unknown-linux-gnu: form elf was asked for"
 	if got := Refusals(refused); got != want {

@@ -36,14 +36,18 @@ type instance struct {
 	forks      uint32
 	logBytes   uint32
 	slice      slice
-	runs       uint64 // in this process
-	timed      bool   // the last of them was measured, …
-	waited     bool   // … but has waited
-	took       time.Duration
+	runs       uint64
+	waited     bool          // in the current one
+	measured   bool          // the last one was, …
+	took       time.Duration // … or one before it took so long
 }
 
-// timedRuns is of how many runs in this process one is measured: to look at the clock twice takes as long as the rest of a short one.
-const timedRuns = 16
+const (
+	// timedRuns is of how many short runs in this process one is measured: to look at the clock twice takes as long as the rest of it.
+	timedRuns = 16
+	// shortRun is up to how long a run is short: of longer ones each is measured, as the clock takes a hundredth at most.
+	shortRun = 10 * time.Microsecond
+)
 
 // slice is where a run stands in its use of time.
 type slice struct {
@@ -180,28 +184,33 @@ func (in *instance) Release() {
 // Discard ends the worker: it is in no pool any more.
 func (in *instance) Discard() { in.process.end() }
 
-// timedConverse is converse of a run whose time is to be known.
+// timedConverse is converse of a run whose time is to be known. In this process the first run of an instance tells whether its runs are short, and the second one
+// is the first that did not find everything cold.
 func (in *instance) timedConverse() (abi.Status, error) {
 	in.waited = false
+	in.runs++
 	if in.process.inside == nil {
 		st, err := in.converse()
-		if in.timed, in.took = true, in.slice.held; !in.waited {
+		if in.measured, in.took = true, in.slice.held; !in.waited {
 			in.took = time.Since(in.slice.begun) // hand-overs too
 		}
 		return st, err
 	}
-	in.runs++
-	if in.timed = in.runs%timedRuns == 1; !in.timed {
+	if in.measured = in.runs <= 2 || in.runs%timedRuns == 0 || in.took > shortRun; !in.measured {
 		return in.converse()
 	}
 	begun := time.Now()
 	st, err := in.converse()
-	in.took, in.timed = time.Since(begun), !in.waited
+	if in.measured = !in.waited; in.measured {
+		in.took = time.Since(begun)
+	}
 	return st, err
 }
 
 // Took is how long the last run took, with its hand-overs; if it waited, how long it held its worker. In this process it is known if it was measured, and has not waited.
-func (in *instance) Took() (d time.Duration, measured bool) { return in.took, in.timed }
+func (in *instance) Took() (d time.Duration, typical bool) {
+	return in.took, in.measured && in.runs > 1
+}
 
 // converse gives the worker its turn until its run has ended.
 func (in *instance) converse() (abi.Status, error) {
