@@ -112,6 +112,29 @@ EXPORT void free(void *p)
         free_next(p);
 }
 
+/* How jemalloc's and tcmalloc's C++ operators free what their aligned ones have from aligned_alloc, which may be the window's. */
+EXPORT void sdallocx(void *p, u64 n, int flags)
+{
+    NEXT_OF(void (*)(void *, u64, int), sdallocx);
+    if (give(p))
+        return;
+    if (sdallocx_next)
+        sdallocx_next(p, n, flags);
+    else
+        free(p);
+}
+
+EXPORT void dallocx(void *p, int flags)
+{
+    NEXT_OF(void (*)(void *, int), dallocx);
+    if (give(p))
+        return;
+    if (dallocx_next)
+        dallocx_next(p, flags);
+    else
+        free(p);
+}
+
 EXPORT void *calloc(u64 a, u64 b)
 {
     u64 n;
