@@ -64,6 +64,9 @@ func Run(config Config, p Program) (Outcome, error) {
 	if err := Check(path); err != nil {
 		return Outcome{}, err
 	}
+	if err := limits(); err != nil {
+		return Outcome{}, err
+	}
 	library, err := libraryFile()
 	if err != nil {
 		return Outcome{}, err
@@ -104,6 +107,24 @@ func Run(config Config, p Program) (Outcome, error) {
 	out.Left = l.settle()
 	out.Stats = cache.Stats()
 	return out, cache.Close()
+}
+
+// limits reports which limit of this process, and so of the program, is below what the shim and the window take.
+func limits() error {
+	for _, l := range []struct {
+		what   int
+		least  uint64
+		format string
+	}{
+		{unix.RLIMIT_NOFILE, shimDescriptor + 1, "%d open files are allowed, and its library is descriptor %d: raise the limit where wherry run is started (ulimit -n 1024)"},
+		{unix.RLIMIT_AS, windowBytes, "%d bytes of addresses are allowed, and its window takes more than %d of them, whatever it allocates: start wherry run without that limit (ulimit -v unlimited)"},
+	} {
+		var has unix.Rlimit
+		if err := unix.Getrlimit(l.what, &has); err == nil && has.Cur < l.least {
+			return fmt.Errorf("%w: "+l.format, ErrProgram, has.Cur, l.least-1)
+		}
+	}
+	return nil
 }
 
 func code(s *os.ProcessState) int {

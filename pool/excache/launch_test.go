@@ -3,6 +3,7 @@ package excache
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/wherry-fabric/wherry/internal/uffd"
 	"github.com/wherry-fabric/wherry/pool/excache/shim"
@@ -158,6 +161,60 @@ func TestNoUserfaultfd(t *testing.T) {
 	cmd.Env = append(os.Environ(), filtered+"=1")
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestNoUserfaultfd") {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestLimits: where this process's limits are too low for the library or the window, a program is refused before it starts, with what to do.
+func TestLimits(t *testing.T) {
+	for name, c := range map[string]struct {
+		what int
+		cur  uint64
+		want string
+	}{
+		"open files": {unix.RLIMIT_NOFILE, 150, "ulimit -n"},
+		"addresses":  {unix.RLIMIT_AS, 128 << 30, "ulimit -v unlimited"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var had unix.Rlimit
+			if err := unix.Getrlimit(c.what, &had); err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Setrlimit(c.what, &unix.Rlimit{Cur: c.cur, Max: had.Max}); err != nil {
+				t.Fatal(err)
+			}
+			o, err := Run(Config{LocalBytes: 1 << 20, Store: &testStore{}}, Program{Args: []string{"true"}, Env: os.Environ()})
+			unix.Setrlimit(c.what, &had)
+			if !errors.Is(err, ErrProgram) || errors.Is(err, uffd.ErrUnsupported) || !strings.Contains(fmt.Sprint(err), c.want) {
+				t.Errorf("%+v, %v; want %q", o, err, c.want)
+			}
+		})
+	}
+}
+
+// TestNoAddresses: a program that limits its addresses itself, before it starts another, hears that this is why that one has no remote memory.
+func TestNoAddresses(t *testing.T) {
+	r := newRig(t, &testStore{most: 10, mapped: true}, 2<<20)
+	out, err := r.ends("/bin/sh", "-c", "ulimit -v 8000000; exec /bin/true")
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 125 || out != "wherry run: this process cannot have remote memory\n" {
+		t.Errorf("%v, %q", err, out)
+	}
+	if err := r.told(t); !errors.Is(err, ErrProgram) || errors.Is(err, uffd.ErrUnsupported) || !strings.Contains(err.Error(), "ulimit -v unlimited") {
+		t.Errorf("told %v", err)
+	}
+}
+
+// TestToldInTime: why the program itself cannot be served is told, though it has ended by then.
+func TestToldInTime(t *testing.T) {
+	const rounds = 5
+	for range rounds {
+		var told []string
+		var errs bytes.Buffer
+		o, err := Run(Config{LocalBytes: 1 << 20, Store: &testStore{most: 4, mapped: true}, Told: func(err error) { told = append(told, err.Error()) }},
+			Program{Args: []string{"sh", "-c", "ulimit -v 8000000; exec true"}, Env: os.Environ(), Err: &errs})
+		if err != nil || o.Code != 125 || o.Left != 0 || len(told) != 1 || !strings.Contains(told[0], "ulimit -v unlimited") {
+			t.Errorf("%+v, %v, %q, %s", o, err, told, errs.Bytes())
+		}
 	}
 }
 
