@@ -64,7 +64,7 @@ func Run(config Config, p Program) (Outcome, error) {
 	if err := Check(path); err != nil {
 		return Outcome{}, err
 	}
-	if err := limits(); err != nil {
+	if err := Limits(); err != nil {
 		return Outcome{}, err
 	}
 	library, err := libraryFile()
@@ -109,8 +109,8 @@ func Run(config Config, p Program) (Outcome, error) {
 	return out, cache.Close()
 }
 
-// limits reports which limit of this process, and so of the program, is below what the shim and the window take.
-func limits() error {
+// Limits reports which limit of this process, and so of the program, is below what the shim and the window take.
+func Limits() error {
 	for _, l := range []struct {
 		what   int
 		least  uint64
@@ -118,6 +118,7 @@ func limits() error {
 	}{
 		{unix.RLIMIT_NOFILE, shimDescriptor + 1, "%d open files are allowed, and its library is descriptor %d: raise the limit where wherry run is started (ulimit -n 1024)"},
 		{unix.RLIMIT_AS, windowBytes, "%d bytes of addresses are allowed, and its window takes more than %d of them, whatever it allocates: start wherry run without that limit (ulimit -v unlimited)"},
+		{unix.RLIMIT_FSIZE, windowBytes, "files of %d bytes are allowed, and its window is one, in memory, of more than %d, most of which is never there: start wherry run without that limit (ulimit -f unlimited)"},
 	} {
 		var has unix.Rlimit
 		if err := unix.Getrlimit(l.what, &has); err == nil && has.Cur < l.least {
@@ -278,11 +279,18 @@ func (c *Cache) mourns() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for s := range c.sessions {
-		if s.follow && s.pid > 0 && unix.Kill(s.pid, 0) == unix.ESRCH {
+		if s.follow && s.pid > 0 && unix.Kill(s.pid, 0) == unix.ESRCH || s.base != 0 && s.gone() {
 			return true
 		}
 	}
 	return false
+}
+
+// gone reports whether the process that said hello has ended, wherever it is: its memory is gone.
+func (s *session) gone() bool {
+	const lowest = 64 << 10 // nothing of ours is there
+	_, err := s.faults.Continue(lowest, PageBytes, false)
+	return err == unix.ESRCH
 }
 
 // Check reports why a program cannot be given remote memory: nothing can be preloaded into it.

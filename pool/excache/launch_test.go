@@ -138,6 +138,28 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// refuseProgram is testdata/refuse.c.
+func refuseProgram(t *testing.T) string {
+	t.Helper()
+	refuse := filepath.Join(t.TempDir(), "refuse")
+	if out, err := exec.Command("gcc", "-O1", "-o", refuse, "testdata/refuse.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return refuse
+}
+
+// TestFiltered: what a filter of system calls keeps from the daemon runs without remote memory, and says so; a program that sets the filter itself cannot fork, and
+// hears why. It used to end, as if the daemon were gone.
+func TestFiltered(t *testing.T) {
+	r := newRig(t, &testStore{most: 10, mapped: true}, 2<<20)
+	out, err := r.ends(refuseProgram(t), "socket", "/bin/echo", "hello")
+	lines := strings.Split(out, "\n")
+	if err != nil || len(lines) != 4 || !strings.Contains(lines[0], "fork fails") || !strings.Contains(lines[0], "(ENOSYS)") ||
+		!strings.Contains(lines[1], "without remote memory") || !strings.Contains(lines[1], "seccomp") || lines[2] != "hello" {
+		t.Errorf("%v, %s", err, out)
+	}
+}
+
 // TestNoUserfaultfd: where the kernel gives this process no userfaultfd, neither by the system call nor by the device, a program is refused before it starts, with
 // what to do. The test runs itself with a filter of the kernel's that refuses both.
 func TestNoUserfaultfd(t *testing.T) {
@@ -149,15 +171,12 @@ func TestNoUserfaultfd(t *testing.T) {
 		}
 		return
 	}
-	refuse := filepath.Join(t.TempDir(), "refuse")
-	if out, err := exec.Command("gcc", "-O1", "-o", refuse, "testdata/refuse.c").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	refuse := refuseProgram(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(refuse, self, "-test.run=^TestNoUserfaultfd$", "-test.v")
+	cmd := exec.Command(refuse, "userfaultfd", self, "-test.run=^TestNoUserfaultfd$", "-test.v")
 	cmd.Env = append(os.Environ(), filtered+"=1")
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestNoUserfaultfd") {
 		t.Errorf("%v\n%s", err, out)
@@ -173,6 +192,7 @@ func TestLimits(t *testing.T) {
 	}{
 		"open files": {unix.RLIMIT_NOFILE, 150, "ulimit -n"},
 		"addresses":  {unix.RLIMIT_AS, 128 << 30, "ulimit -v unlimited"},
+		"files":      {unix.RLIMIT_FSIZE, 1 << 30, "ulimit -f unlimited"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var had unix.Rlimit
@@ -214,6 +234,19 @@ func TestToldInTime(t *testing.T) {
 			Program{Args: []string{"sh", "-c", "ulimit -v 8000000; exec true"}, Env: os.Environ(), Err: &errs})
 		if err != nil || o.Code != 125 || o.Left != 0 || len(told) != 1 || !strings.Contains(told[0], "ulimit -v unlimited") {
 			t.Errorf("%+v, %v, %q, %s", o, err, told, errs.Bytes())
+		}
+	}
+}
+
+// TestOtherNamespace: processes of another pid namespace, whose numbers mean nothing here, are not counted as left behind when they have ended.
+func TestOtherNamespace(t *testing.T) {
+	if out, err := exec.Command("unshare", "-pf", "true").CombinedOutput(); err != nil {
+		t.Skipf("%v: %s", err, out)
+	}
+	program := locksProgram(t)
+	for range 5 {
+		if o, _, errs := launch(t, 4<<20, nil, "unshare", "-pf", program, "stray"); o.Code != 0 || o.Left != 0 || errs != "" {
+			t.Errorf("%+v, %s", o, errs)
 		}
 	}
 }

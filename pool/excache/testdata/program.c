@@ -411,16 +411,18 @@ extern void *_ZnwmSt11align_val_t(size_t, size_t) __attribute__((weak));        
 extern void _ZdlPvmSt11align_val_t(void *, size_t, size_t) __attribute__((weak)); // and its delete
 extern void dallocx(void *, int) __attribute__((weak));
 extern void sdallocx(void *, size_t, int) __attribute__((weak));
+extern size_t sallocx(void *, int) __attribute__((weak));
 
 static void aligned(void) // that malloc's C++ operators, which take from one of its functions and free by another
 {
-    CHECK(_ZnwmSt11align_val_t && _ZdlPvmSt11align_val_t && dallocx && sdallocx);
+    CHECK(_ZnwmSt11align_val_t && _ZdlPvmSt11align_val_t && dallocx && sdallocx && sallocx);
     for (size_t n = 1000; n < 4 * MIB; n = 2 * n + 100) {
         uint64_t *p = _ZnwmSt11align_val_t(n, 64), *q = malloc(n), *r = malloc(n);
         CHECK(p && q && r && (uintptr_t)p % 64 == 0);
         put(p, n / 8, 1), put(q, n / 8, 2), put(r, n / 8, 3);
         CHECK(!wrong(p, n / 8, 1) && !wrong(q, n / 8, 2) && !wrong(r, n / 8, 3));
         _ZdlPvmSt11align_val_t(p, n, 64);
+        CHECK(sallocx(q, 0) >= n && sallocx(q, 0) < n + n / 4 + 4096);
         dallocx(q, 0);
         sdallocx(r, n, 0);
     }

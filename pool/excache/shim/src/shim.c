@@ -157,6 +157,13 @@ EXPORT u64 malloc_usable_size(void *p)
     return malloc_usable_size_next && p ? malloc_usable_size_next(p) : 0;
 }
 
+EXPORT u64 sallocx(void *p, int flags)
+{
+    u64 n = length(p);
+    NEXT_OF(u64 (*)(void *, int), sallocx);
+    return n ? n : sallocx_next ? sallocx_next(p, flags) : malloc_usable_size(p);
+}
+
 /* Grows or shrinks an allocation of the window where it is; 0 if it must move. */
 static int resize(u8 *p, u64 old, u64 n)
 {

@@ -271,10 +271,9 @@ static i64 map_part(u64 off, u64 n, int fixed)
 /* Has the program access all rooms; 0 if that cannot be. */
 static int open_rooms(void)
 {
-    if (open_to < room && CALL3(SYS_mprotect, window_base + open_to, room - open_to, PROT_READ | PROT_WRITE) < 0)
-        return 0;
-    open_to = room;
-    return 1;
+    if (open_to < room && CALL3(SYS_mprotect, window_base + open_to, room - open_to, PROT_READ | PROT_WRITE) == 0)
+        open_to = room;
+    return open_to == room;
 }
 
 static void turn(u64 off, u32 kind) /* a room that is free or gone into the other */
@@ -786,7 +785,11 @@ void window_open(void)
     if (unmet == -ECONNRESET)
         fail("this process cannot have remote memory\n"); /* the daemon says why */
     if (unmet == -EACCES || unmet == -EPERM)
-        fail("this process may not reach the daemon of remote memory: it runs as another user than wherry run\n");
+        fail("this process may not reach the daemon of remote memory: it runs as another user than wherry run, or a filter of system calls (seccomp) forbids it\n");
+    if (unmet == -ENOSYS) {
+        say("wherry run: a process goes on without remote memory: a filter of system calls (seccomp) keeps it from the daemon\n");
+        return;
+    }
     if (unmet < 0)
         fail("no daemon of remote memory answers; the program was started by one that has ended\n");
     i64 table = CALL6(SYS_mmap, 0, MAX_RANGES * sizeof *ranges, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
