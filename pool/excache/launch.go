@@ -112,17 +112,17 @@ func Run(config Config, p Program) (Outcome, error) {
 // Limits reports which limit of this process, and so of the program, is below what the shim and the window take.
 func Limits() error {
 	for _, l := range []struct {
-		what   int
-		least  uint64
-		format string
+		limit       int
+		least, unit uint64
+		what, raise string
 	}{
-		{unix.RLIMIT_NOFILE, shimDescriptor + 1, "%d open files are allowed, and its library is descriptor %d: raise the limit where wherry run is started (ulimit -n 1024)"},
-		{unix.RLIMIT_AS, windowBytes, "%d bytes of addresses are allowed, and its window takes more than %d of them, whatever it allocates: start wherry run without that limit (ulimit -v unlimited)"},
-		{unix.RLIMIT_FSIZE, windowBytes, "files of %d bytes are allowed, and its window is one, in memory, of more than %d, most of which is never there: start wherry run without that limit (ulimit -f unlimited)"},
+		{unix.RLIMIT_NOFILE, shimDescriptor + 1, 1, "open files", "ulimit -n 1024"},
+		{unix.RLIMIT_AS, windowBytes, 1 << 20, "MiB of addresses", "ulimit -v unlimited"},
+		{unix.RLIMIT_FSIZE, windowBytes, 1 << 20, "MiB for a file, as its window is one, in memory, of which little is ever there", "ulimit -f unlimited"},
 	} {
 		var has unix.Rlimit
-		if err := unix.Getrlimit(l.what, &has); err == nil && has.Cur < l.least {
-			return fmt.Errorf("%w: "+l.format, ErrProgram, has.Cur, l.least-1)
+		if err := unix.Getrlimit(l.limit, &has); err == nil && has.Cur < l.least {
+			return fmt.Errorf("%w: it takes at least %d %s, and this shell's limit is %d: start wherry run with more (%s)", ErrProgram, l.least/l.unit, l.what, has.Cur/l.unit, l.raise)
 		}
 	}
 	return nil
