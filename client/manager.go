@@ -133,7 +133,7 @@ func (c *Client) Managers(ctx context.Context) ([]string, error) {
 			return info.Managers, nil
 		}
 	}
-	return nil, fmt.Errorf("client: %w: no node that answers knows one: say at which node a region is (--on, where a command has it), or start managers (docs/cluster.md)", control.ErrNoManager)
+	return nil, fmt.Errorf("client: %w: no node that answers knows one: start managers (docs/cluster.md); without any, what is about a region takes the node that has it (--on)", control.ErrNoManager)
 }
 
 // Managed reports whether the nodes know managers.

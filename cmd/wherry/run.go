@@ -172,6 +172,9 @@ func (a *app) run(cmd *cobra.Command, f *programFlags, args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := excache.Limits(); err != nil {
+		return err
+	}
 	ctx, cancel := a.context(cmd)
 	defer cancel()
 	a.client.node, a.client.silence = f.on, excache.Silence

@@ -50,6 +50,9 @@ func Join(path string) (_ *Window, err error) {
 	if w.mem, err = unix.Mmap(fds[0], 0, int(welcome[1]), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE); err != nil {
 		return nil, fmt.Errorf("excache: map a window of %d bytes: %w", welcome[1], err)
 	}
+	if err = unix.Madvise(w.mem, unix.MADV_DONTDUMP); err != nil { // the kernel would walk it all, and bring what is away
+		return nil, fmt.Errorf("excache: keep the window out of core dumps: %w", err)
+	}
 	base := uffd.Address(w.mem)
 	if err := w.faults.Register(base, uint64(len(w.mem)), uffd.Missing|uffd.Minor|uffd.Protected); err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -56,6 +57,9 @@ func TestJoin(t *testing.T) {
 			defer late.Stop()
 			if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
 				t.Fatalf("%q, %v", line, err)
+			}
+			if dumped(t, strconv.Itoa(cmd.Process.Pid)) {
+				t.Error("its core dump would have what is remote")
 			}
 			if gone {
 				r.mu.Lock()

@@ -64,6 +64,9 @@ func Run(config Config, p Program) (Outcome, error) {
 	if err := Check(path); err != nil {
 		return Outcome{}, err
 	}
+	if err := Limits(); err != nil {
+		return Outcome{}, err
+	}
 	library, err := libraryFile()
 	if err != nil {
 		return Outcome{}, err
@@ -104,6 +107,25 @@ func Run(config Config, p Program) (Outcome, error) {
 	out.Left = l.settle()
 	out.Stats = cache.Stats()
 	return out, cache.Close()
+}
+
+// Limits reports which limit of this process, and so of the program, is below what the shim and the window take.
+func Limits() error {
+	for _, l := range []struct {
+		limit       int
+		least, unit uint64
+		what, raise string
+	}{
+		{unix.RLIMIT_NOFILE, shimDescriptor + 1, 1, "open files", "ulimit -n 1024"},
+		{unix.RLIMIT_AS, windowBytes, 1 << 20, "MiB of addresses", "ulimit -v unlimited"},
+		{unix.RLIMIT_FSIZE, windowBytes, 1 << 20, "MiB for a file, as its window is one, in memory, of which little is ever there", "ulimit -f unlimited"},
+	} {
+		var has unix.Rlimit
+		if err := unix.Getrlimit(l.limit, &has); err == nil && has.Cur < l.least {
+			return fmt.Errorf("%w: it takes at least %d %s, and this shell's limit is %d: start wherry run with more (%s)", ErrProgram, l.least/l.unit, l.what, has.Cur/l.unit, l.raise)
+		}
+	}
+	return nil
 }
 
 func code(s *os.ProcessState) int {
@@ -257,15 +279,18 @@ func (c *Cache) mourns() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for s := range c.sessions {
-		pid := s.pid
-		if !s.follow { // its own number is another namespace's
-			pid = s.peer
-		}
-		if pid > 0 && unix.Kill(pid, 0) == unix.ESRCH {
+		if s.follow && s.pid > 0 && unix.Kill(s.pid, 0) == unix.ESRCH || s.base != 0 && s.gone() {
 			return true
 		}
 	}
 	return false
+}
+
+// gone reports whether the process that said hello has ended, wherever it is: its memory is gone.
+func (s *session) gone() bool {
+	const lowest = 64 << 10 // nothing of ours is there
+	_, err := s.faults.Continue(lowest, PageBytes, false)
+	return err == unix.ESRCH
 }
 
 // Check reports why a program cannot be given remote memory: nothing can be preloaded into it.

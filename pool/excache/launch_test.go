@@ -3,6 +3,7 @@ package excache
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/wherry-fabric/wherry/internal/uffd"
 	"github.com/wherry-fabric/wherry/pool/excache/shim"
@@ -135,6 +138,28 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// refuseProgram is testdata/refuse.c.
+func refuseProgram(t *testing.T) string {
+	t.Helper()
+	refuse := filepath.Join(t.TempDir(), "refuse")
+	if out, err := exec.Command("gcc", "-O1", "-o", refuse, "testdata/refuse.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return refuse
+}
+
+// TestFiltered: what a filter of system calls keeps from the daemon runs without remote memory, and says so; a program that sets the filter itself cannot fork, and
+// hears why. It used to end, as if the daemon were gone.
+func TestFiltered(t *testing.T) {
+	r := newRig(t, &testStore{most: 10, mapped: true}, 2<<20)
+	out, err := r.ends(refuseProgram(t), "socket", "/bin/echo", "hello")
+	lines := strings.Split(out, "\n")
+	if err != nil || len(lines) != 4 || !strings.Contains(lines[0], "fork fails") || !strings.Contains(lines[0], "(ENOSYS)") ||
+		!strings.Contains(lines[1], "without remote memory") || !strings.Contains(lines[1], "seccomp") || lines[2] != "hello" {
+		t.Errorf("%v, %s", err, out)
+	}
+}
+
 // TestNoUserfaultfd: where the kernel gives this process no userfaultfd, neither by the system call nor by the device, a program is refused before it starts, with
 // what to do. The test runs itself with a filter of the kernel's that refuses both.
 func TestNoUserfaultfd(t *testing.T) {
@@ -146,18 +171,83 @@ func TestNoUserfaultfd(t *testing.T) {
 		}
 		return
 	}
-	refuse := filepath.Join(t.TempDir(), "refuse")
-	if out, err := exec.Command("gcc", "-O1", "-o", refuse, "testdata/refuse.c").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	refuse := refuseProgram(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(refuse, self, "-test.run=^TestNoUserfaultfd$", "-test.v")
+	cmd := exec.Command(refuse, "userfaultfd", self, "-test.run=^TestNoUserfaultfd$", "-test.v")
 	cmd.Env = append(os.Environ(), filtered+"=1")
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestNoUserfaultfd") {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestLimits: where this process's limits are too low for the library or the window, a program is refused before it starts, with what to do.
+func TestLimits(t *testing.T) {
+	for name, c := range map[string]struct {
+		what int
+		cur  uint64
+		want string
+	}{
+		"open files": {unix.RLIMIT_NOFILE, 150, "ulimit -n"},
+		"addresses":  {unix.RLIMIT_AS, 128 << 30, "ulimit -v unlimited"},
+		"files":      {unix.RLIMIT_FSIZE, 1 << 30, "ulimit -f unlimited"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var had unix.Rlimit
+			if err := unix.Getrlimit(c.what, &had); err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Setrlimit(c.what, &unix.Rlimit{Cur: c.cur, Max: had.Max}); err != nil {
+				t.Fatal(err)
+			}
+			o, err := Run(Config{LocalBytes: 1 << 20, Store: &testStore{}}, Program{Args: []string{"true"}, Env: os.Environ()})
+			unix.Setrlimit(c.what, &had)
+			if !errors.Is(err, ErrProgram) || errors.Is(err, uffd.ErrUnsupported) || !strings.Contains(fmt.Sprint(err), c.want) {
+				t.Errorf("%+v, %v; want %q", o, err, c.want)
+			}
+		})
+	}
+}
+
+// TestNoAddresses: a program that limits its addresses itself, before it starts another, hears that this is why that one has no remote memory.
+func TestNoAddresses(t *testing.T) {
+	r := newRig(t, &testStore{most: 10, mapped: true}, 2<<20)
+	out, err := r.ends("/bin/sh", "-c", "ulimit -v 8000000; exec /bin/true")
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 125 || out != "wherry run: this process cannot have remote memory\n" {
+		t.Errorf("%v, %q", err, out)
+	}
+	if err := r.told(t); !errors.Is(err, ErrProgram) || errors.Is(err, uffd.ErrUnsupported) || !strings.Contains(err.Error(), "ulimit -v unlimited") {
+		t.Errorf("told %v", err)
+	}
+}
+
+// TestToldInTime: why the program itself cannot be served is told, though it has ended by then.
+func TestToldInTime(t *testing.T) {
+	const rounds = 5
+	for range rounds {
+		var told []string
+		var errs bytes.Buffer
+		o, err := Run(Config{LocalBytes: 1 << 20, Store: &testStore{most: 4, mapped: true}, Told: func(err error) { told = append(told, err.Error()) }},
+			Program{Args: []string{"sh", "-c", "ulimit -v 8000000; exec true"}, Env: os.Environ(), Err: &errs})
+		if err != nil || o.Code != 125 || o.Left != 0 || len(told) != 1 || !strings.Contains(told[0], "ulimit -v unlimited") {
+			t.Errorf("%+v, %v, %q, %s", o, err, told, errs.Bytes())
+		}
+	}
+}
+
+// TestOtherNamespace: processes of another pid namespace, whose numbers mean nothing here, are not counted as left behind when they have ended.
+func TestOtherNamespace(t *testing.T) {
+	if out, err := exec.Command("unshare", "-pf", "true").CombinedOutput(); err != nil {
+		t.Skipf("%v: %s", err, out)
+	}
+	program := locksProgram(t)
+	for range 5 {
+		if o, _, errs := launch(t, 4<<20, nil, "unshare", "-pf", program, "stray"); o.Code != 0 || o.Left != 0 || errs != "" {
+			t.Errorf("%+v, %s", o, errs)
+		}
 	}
 }
 
@@ -168,16 +258,11 @@ func TestNothingLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	dying, living := &session{pid: ended.Process.Pid, follow: true}, &session{pid: os.Getpid(), follow: true}
-	apart := &session{pid: 1, peer: ended.Process.Pid} // in another pid namespace, where it is the first
-	c := &Cache{sessions: map[*session]struct{}{dying: {}, living: {}, apart: {}}}
+	c := &Cache{sessions: map[*session]struct{}{dying: {}, living: {}}}
 	go func() {
 		time.Sleep(10 * time.Millisecond)
 		c.mu.Lock()
 		delete(c.sessions, dying)
-		c.mu.Unlock()
-		time.Sleep(10 * time.Millisecond)
-		c.mu.Lock()
-		delete(c.sessions, apart)
 		c.mu.Unlock()
 	}()
 	if n := (&listener{cache: c}).settle(); n != 1 {

@@ -199,7 +199,7 @@ func TestEdges(t *testing.T) {
 func TestOtherAllocator(t *testing.T) {
 	r := newRig(t, &testStore{most: 10, mapped: true}, 2<<20)
 	r.preload = ":libjemalloc.so.2"
-	for _, what := range []string{"small", "smallforks", "streams"} {
+	for _, what := range []string{"small", "aligned", "smallforks", "streams"} {
 		if got := r.run(t, r.program, what); got != "ok" {
 			t.Errorf("%s: %s", what, got)
 		}

@@ -56,8 +56,7 @@ type session struct {
 	counters  []byte
 	faults    *uffd.FD
 	base      uint64
-	pid       int             // as it says
-	peer      int             // as the kernel says: who connected, in this process's pid namespace; 0: it cannot be seen from here
+	pid       int             // as it says; until then the process that connected, for a child the one that forks
 	follow    bool            // its thread ids mean here what they mean to it
 	rooms     []int           // of its window, in order; noRoom where there is none any more
 	views     []*view         // of shares
@@ -77,8 +76,8 @@ type session struct {
 
 // Serve speaks with one process over conn, which is its from now on, until the process ends or the cache closes.
 func (c *Cache) Serve(conn *net.UnixConn) error {
-	s := &session{conn: conn, window: -1, life: -1, stop: -1, turns: turns{kick: -1}}
-	s.peer, s.follow = near(conn)
+	pid, follow := near(conn)
+	s := &session{conn: conn, pid: pid, follow: follow, window: -1, life: -1, stop: -1, turns: turns{kick: -1}}
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -206,7 +205,7 @@ func (c *Cache) greet(s *session) error {
 	case hello[0] != magic:
 		return fmt.Errorf("it speaks another language: %#x", hello[0])
 	case errno != 0:
-		return fmt.Errorf("process %d cannot watch its memory: %w; %w", hello[2], errno, uffd.ErrUnsupported)
+		return unwatched(hello[2], errno)
 	case len(fds) != 1:
 		return fmt.Errorf("process %d sent %d descriptors", hello[2], len(fds))
 	}
@@ -217,8 +216,20 @@ func (c *Cache) greet(s *session) error {
 	return err
 }
 
-// near is the process that connected, as it is numbered here, and whether it has this process's pid namespace, and gives it to its children: the
-// kernel tells thread ids as the program sees them.
+// unwatched is the error of a process that could not map its window and watch it, with what to do.
+func unwatched(pid uint64, errno unix.Errno) error {
+	switch errno {
+	case unix.ENOMEM:
+		return fmt.Errorf("process %d has no addresses free for its window: %w; that takes %d GiB of them, whatever the program allocates: start wherry run, and have the program, without a limit of addresses (ulimit -v unlimited)",
+			pid, errno, uint64(windowBytes>>30))
+	case unix.EPERM, unix.EACCES, unix.ENOENT, unix.ENODEV, unix.ENOSYS, unix.EINVAL:
+		return fmt.Errorf("process %d cannot watch its memory: %w; %w", pid, errno, uffd.ErrUnsupported)
+	}
+	return fmt.Errorf("process %d cannot watch its memory: %w", pid, errno)
+}
+
+// near says which process has connected, and reports whether it has this process's pid namespace, and gives it to its children: the kernel
+// tells thread ids as the program sees them.
 func near(conn *net.UnixConn) (pid int, near bool) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

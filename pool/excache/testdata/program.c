@@ -407,6 +407,27 @@ static void *little(void *x)
     return 0;
 }
 
+extern void *_ZnwmSt11align_val_t(size_t, size_t) __attribute__((weak));        // operator new(size_t, std::align_val_t)
+extern void _ZdlPvmSt11align_val_t(void *, size_t, size_t) __attribute__((weak)); // and its delete
+extern void dallocx(void *, int) __attribute__((weak));
+extern void sdallocx(void *, size_t, int) __attribute__((weak));
+extern size_t sallocx(void *, int) __attribute__((weak));
+
+static void aligned(void) // that malloc's C++ operators, which take from one of its functions and free by another
+{
+    CHECK(_ZnwmSt11align_val_t && _ZdlPvmSt11align_val_t && dallocx && sdallocx && sallocx);
+    for (size_t n = 1000; n < 4 * MIB; n = 2 * n + 100) {
+        uint64_t *p = _ZnwmSt11align_val_t(n, 64), *q = malloc(n), *r = malloc(n);
+        CHECK(p && q && r && (uintptr_t)p % 64 == 0);
+        put(p, n / 8, 1), put(q, n / 8, 2), put(r, n / 8, 3);
+        CHECK(!wrong(p, n / 8, 1) && !wrong(q, n / 8, 2) && !wrong(r, n / 8, 3));
+        _ZdlPvmSt11align_val_t(p, n, 64);
+        CHECK(sallocx(q, 0) >= n && sallocx(q, 0) < n + n / 4 + 4096);
+        dallocx(q, 0);
+        sdallocx(r, n, 0);
+    }
+}
+
 static void smallforks(void) // that malloc takes its locks before each fork, and holds them while it asks for memory
 {
     uint64_t *a = malloc(4 * MIB);
@@ -715,7 +736,7 @@ int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } all[] = {{"sizes", sizes}, {"maps", maps}, {"threads", threads}, {"churn", churns},
         {"files", files}, {"forks", forks}, {"moments", moments}, {"full", full}, {"lose", lose}, {"grows", grows},
-        {"closes", closes}, {"hides", hides}, {"resolves", resolves}, {"handlers", handlers}, {"borders", borders}, {"mistakes", mistakes}, {"within", within}, {"heap", heap}, {"reuses", reuses}, {"fragments", fragments}, {"fragmentforks", fragmentforks}, {"small", small}, {"smallforks", smallforks}, {"streams", streams}};
+        {"closes", closes}, {"hides", hides}, {"resolves", resolves}, {"handlers", handlers}, {"borders", borders}, {"mistakes", mistakes}, {"within", within}, {"heap", heap}, {"reuses", reuses}, {"fragments", fragments}, {"fragmentforks", fragmentforks}, {"small", small}, {"aligned", aligned}, {"smallforks", smallforks}, {"streams", streams}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (argc == 2 && !strcmp(argv[1], all[i].name)) {
             all[i].run();

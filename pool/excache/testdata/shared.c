@@ -193,6 +193,18 @@ int main(int argc, char **argv)
     alarm(100);
     if (argc < 3)
         return 2;
+    if (!strcmp(argv[1], "locked")) { /* all that it gets is locked */
+        if (mlockall(MCL_FUTURE))
+            die("mlockall");
+        check(map(argv[2], 0), 1);
+        pid_t child = fork();
+        if (!child) {
+            check(map(argv[2], 0), 1);
+            _exit(0);
+        }
+        int status = 1;
+        return child < 0 || waitpid(child, &status, 0) != child || status ? 1 : (puts("ok"), 0);
+    }
     if (!strcmp(argv[1], "reads")) {
         check(map(argv[2], 0), 1);
         pid_t child = fork();

@@ -58,6 +58,7 @@ void fork_unmet(i64 err, const char *path)
         {ENFILE, "the system has too many open files (ENFILE): raise fs.file-max"},
         {EACCES, "permission denied (EACCES): the program has changed its user; have it fork before it does, or start wherry run as that user"},
         {EPERM, "not permitted (EPERM): the program has given rights up, or a security policy forbids it; have it fork before"},
+        {ENOSYS, "function not implemented (ENOSYS): the program has filtered its system calls (seccomp); have it fork before, or without the filter"},
         {ENOENT, "no such file (ENOENT): the program has changed its root folder, or the folder was removed; have it fork before, or keep the folder where the program sees it"},
         {ECONNREFUSED, "connection refused (ECONNREFUSED): wherry run has ended"},
         {ECONNRESET, "the daemon could not take one more process (ECONNRESET): it says why"},

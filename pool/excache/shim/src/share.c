@@ -40,9 +40,11 @@ static i64 show(const struct shared *v)
     u64 err = ask(CALL_VIEW, 3, 0, &v->device, &r);
     if (err)
         return -(i64)err;
-    i64 at = CALL6(SYS_mmap, v->addr, v->size, v->write ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, r.fd, v->off);
+    i64 at = CALL6(SYS_mmap, v->addr, v->size, 0, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, r.fd, v->off);
     CALL1(SYS_close, r.fd);
     i64 watched = at < 0 && at > -4096 ? at : watch_part(v->addr, v->size);
+    if (watched >= 0)
+        watched = CALL3(SYS_mprotect, v->addr, v->size, v->write ? PROT_READ | PROT_WRITE : PROT_READ);
     if (watched < 0)
         ask(CALL_UNVIEW, 1, 0, &v->addr, 0);
     return watched;

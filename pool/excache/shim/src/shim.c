@@ -112,6 +112,29 @@ EXPORT void free(void *p)
         free_next(p);
 }
 
+/* How jemalloc's and tcmalloc's C++ operators free what their aligned ones have from aligned_alloc, which may be the window's. */
+EXPORT void sdallocx(void *p, u64 n, int flags)
+{
+    NEXT_OF(void (*)(void *, u64, int), sdallocx);
+    if (give(p))
+        return;
+    if (sdallocx_next)
+        sdallocx_next(p, n, flags);
+    else
+        free(p);
+}
+
+EXPORT void dallocx(void *p, int flags)
+{
+    NEXT_OF(void (*)(void *, int), dallocx);
+    if (give(p))
+        return;
+    if (dallocx_next)
+        dallocx_next(p, flags);
+    else
+        free(p);
+}
+
 EXPORT void *calloc(u64 a, u64 b)
 {
     u64 n;
@@ -132,6 +155,13 @@ EXPORT u64 malloc_usable_size(void *p)
         return n;
     NEXT_OF(u64 (*)(void *), malloc_usable_size);
     return malloc_usable_size_next && p ? malloc_usable_size_next(p) : 0;
+}
+
+EXPORT u64 sallocx(void *p, int flags)
+{
+    u64 n = length(p);
+    NEXT_OF(u64 (*)(void *, int), sallocx);
+    return n ? n : sallocx_next ? sallocx_next(p, flags) : malloc_usable_size(p);
 }
 
 /* Grows or shrinks an allocation of the window where it is; 0 if it must move. */

@@ -23,6 +23,7 @@ static struct range *ranges; /* sorted, side by side, from 0 to taken_to */
 static u32 range_count;
 static u64 top;      /* end of the last range */
 static u64 room;     /* end of the rooms that the daemon gave */
+static u64 open_to;  /* as far the program may access the window: where it has no room yet an access is a SIGSEGV, and nothing is read in by mlockall */
 static u64 dead;     /* bytes of DEAD ranges */
 static u64 untold;   /* so many of them are told together, at the latest */
 static int wire = -1, faults = -1, file = -1, life = -1;
@@ -249,19 +250,30 @@ i64 watch_part(u64 at, u64 n)
 {
     u64 arg[4] = {at, n, 7, 0}; /* missing, protected, minor */
     i64 r = CALL3(SYS_ioctl, faults, 0xc020aa00, arg);
-    return r < 0 ? r : CALL3(SYS_madvise, at, n, MADV_DONTFORK);
+    if (r >= 0)
+        r = CALL3(SYS_madvise, at, n, MADV_DONTFORK);
+    return r < 0 ? r : CALL3(SYS_madvise, at, n, MADV_DONTDUMP); /* the kernel would walk it all, and bring what is away */
 }
 
 /* Maps a part of the window where it belongs, and watches it. */
 static i64 map_part(u64 off, u64 n, int fixed)
 {
-    u64 at = (u64)window_base + off;
+    u64 at = (u64)window_base + off, usable = off >= open_to ? 0 : off + n < open_to ? n : open_to - off;
     if (!n)
         return 0;
-    i64 r = CALL6(SYS_mmap, at, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | fixed, file, off);
+    i64 r = CALL6(SYS_mmap, at, n, 0, MAP_SHARED | MAP_NORESERVE | fixed, file, off);
     if (r < 0 && r > -4096)
         return r;
-    return watch_part(at, n);
+    r = watch_part(at, n);
+    return r < 0 || !usable ? r : CALL3(SYS_mprotect, at, usable, PROT_READ | PROT_WRITE);
+}
+
+/* Has the program access all rooms; 0 if that cannot be. */
+static int open_rooms(void)
+{
+    if (open_to < room && CALL3(SYS_mprotect, window_base + open_to, room - open_to, PROT_READ | PROT_WRITE) == 0)
+        open_to = room;
+    return open_to == room;
 }
 
 static void turn(u64 off, u32 kind) /* a room that is free or gone into the other */
@@ -337,6 +349,8 @@ static int grow(u64 n, u64 begin)
         if (ask(CALL_TAKE, 0, top + n, 0, 0))
             return 0;
     }
+    if (!open_rooms())
+        return 0;
     ranges[range_count] = (struct range){top, n, CLEAN, 0};
     range_count++;
     top += n;
@@ -771,7 +785,11 @@ void window_open(void)
     if (unmet == -ECONNRESET)
         fail("this process cannot have remote memory\n"); /* the daemon says why */
     if (unmet == -EACCES || unmet == -EPERM)
-        fail("this process may not reach the daemon of remote memory: it runs as another user than wherry run\n");
+        fail("this process may not reach the daemon of remote memory: it runs as another user than wherry run, or a filter of system calls (seccomp) forbids it\n");
+    if (unmet == -ENOSYS) {
+        say("wherry run: a process goes on without remote memory: a filter of system calls (seccomp) keeps it from the daemon\n");
+        return;
+    }
     if (unmet < 0)
         fail("no daemon of remote memory answers; the program was started by one that has ended\n");
     i64 table = CALL6(SYS_mmap, 0, MAX_RANGES * sizeof *ranges, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

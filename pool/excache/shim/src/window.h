@@ -102,7 +102,8 @@ enum { CALL_TAKE = 1, CALL_FREE = 2, CALL_FORK = 3, CALL_OPEN = 4, CALL_VIEW = 5
 /* Asks the daemon; the lock is held. The value and the descriptor of the answer go where to is not 0. */
 struct reply { u64 value; int fd; };
 u64 ask(u64 call, u64 pairs, u64 argument, const u64 *list, struct reply *to);
-/* Has the daemon hear of faults in n bytes at p, and no forked child have them. */
+/* Has the daemon hear of faults in n bytes at p, and no forked child and no core dump have them. They are mapped without access, so that no page is
+ * there before: with mlockall the kernel reads in at once what can be accessed. */
 i64 watch_part(u64 at, u64 n);
 /* Writes to standard error. */
 void say(const char *what);
