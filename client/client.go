@@ -363,6 +363,14 @@ func (c *Client) connected() []*fabric.Endpoint {
 	return out
 }
 
+// Pause tells all nodes that this process is about to stand still for up to d, and is not lost: what it holds at them stays held. 0: it goes on. A node waits
+// for fabric.MaxPause at most.
+func (c *Client) Pause(d time.Duration) {
+	if c != nil && c.el != nil {
+		c.el.Pause(d)
+	}
+}
+
 // Close ends all connections.
 func (c *Client) Close() error {
 	if c == nil || c.end == nil {

@@ -64,6 +64,7 @@ type Endpoint struct {
 	heard     uint64        // frames received
 	heardThen uint64
 	silentAt  int64
+	paused    int64 // until then the peer may be silent
 
 	ops  opTable
 	in   incoming

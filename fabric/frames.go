@@ -27,6 +27,7 @@ const (
 	frameUnhandled
 	frameWide // behind featureWide
 	frameWideDone
+	framePause // behind featurePause
 )
 
 // unhandledBytes is how much of a message without a handler goes back to its sender: what a layer needs to

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/wherry-fabric/wherry/internal/golden"
 )
@@ -95,6 +96,10 @@ func goldenRequests(t *testing.T) (b []byte) {
 		start(fmt.Sprintf("atomic %d", op), func() Op { return r.StartAtomic(AtomicOp{op, 0x55, 0x66}, 8, 0x4000) })
 	}
 	record("ping", func() { ep.say(framePing, nil) })
+	record("pause", func() {
+		ep.peer.hello.features |= featurePause
+		e.Pause(1500 * time.Millisecond)
+	})
 	record("put abandoned", func() {
 		large := r.StartPut(bytes.Repeat([]byte{0xda}, 2*fragmentBytes), 0x5000)
 		large.Forget()

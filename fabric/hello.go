@@ -31,6 +31,9 @@ const featureOne uint64 = 1 << 0
 // featureWide says that an element swaps 16 bytes of its memory at once (Remote.CompareSwapWide): its processor can.
 const featureWide uint64 = 1 << 1
 
+// featurePause says that an element waits for a peer that said that it would be silent (Element.Pause).
+const featurePause uint64 = 1 << 2
+
 const (
 	helloMagic   = 0x59524857 // "WHRY"
 	helloVersion = 1
@@ -239,7 +242,7 @@ func (e *Element) ownHello(kind helloKind) *hello {
 
 // features are those that this element's HELLO shows.
 func (e *Element) features() uint64 {
-	f := uint64(0)
+	f := featurePause
 	if !e.cfg.Several {
 		f |= featureOne
 	}

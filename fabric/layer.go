@@ -202,7 +202,7 @@ func (y *Layer) Tag(ep *Endpoint) uint32 { return ep.tag.Load() }
 func (y *Layer) Attach(peer PeerHello, start func(Receiver) (Link, error)) (*Endpoint, error) {
 	e := (*Element)(y)
 	peer.Limits.defaults()
-	h := &hello{name: peer.Name, incarnation: peer.Incarnation, window: uint32(peer.Limits.WindowBytes), ops: uint32(peer.Limits.OpsPerEndpoint)}
+	h := &hello{features: featurePause, name: peer.Name, incarnation: peer.Incarnation, window: uint32(peer.Limits.WindowBytes), ops: uint32(peer.Limits.OpsPerEndpoint)}
 	ep := newEndpoint(e, &peerInfo{hello: h, principal: peer.Principal}, "attached:"+peer.Name)
 	ep.opening.Lock()
 	defer ep.opening.Unlock()

@@ -96,6 +96,8 @@ func (ep *Endpoint) control(id FrameID, b []byte) error {
 		return nil
 	case frameCredit:
 		return ep.credit(b)
+	case framePause:
+		return ep.pauses(b)
 	case frameGoodbye:
 		return fmt.Errorf("the peer closed the connection")
 	case frameGet, framePut, frameAtomic, frameNarrow, frameWide:

@@ -199,6 +199,7 @@ func (a *app) run(cmd *cobra.Command, f *programFlags, args []string) error {
 	defer close(done)
 	defer signal.Stop(signals)
 	go pass(signals, passed, done)
+	go suspend(c, done)
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), excache.LeastProcessors))
 	o, err := excache.Run(config, excache.Program{Args: args, Env: os.Environ(), Preload: preload, In: a.in, Out: a.out, Err: a.err, Signals: passed})
 	if err != nil {

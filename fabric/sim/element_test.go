@@ -180,6 +180,38 @@ func TestSilence(t *testing.T) {
 	}
 }
 
+// TestPause: a peer that said that it would be silent is lost once it has been so for longer than it said, or, if it went on meanwhile, for as long as ever.
+func TestPause(t *testing.T) {
+	for name, c := range map[string]struct{ said, goesOn, kept, lost time.Duration }{
+		"as it said":      {said: 10 * tight.PeerTime, kept: 9 * tight.PeerTime, lost: 3 * tight.PeerTime},
+		"it goes on":      {said: 10 * tight.PeerTime, goesOn: tight.PeerTime, kept: tight.PeerTime / 3, lost: tight.PeerTime},
+		"not for so long": {said: tight.PeerTime / 10, kept: tight.PeerTime / 3, lost: tight.PeerTime},
+		"it said nothing": {kept: tight.PeerTime / 3, lost: tight.PeerTime},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, n, a, b, ends, _ := pair(t, 3, quiet)
+			defer n.Close()
+			b.Do(0, func() { b.Element().Pause(fabric.MaxPause) }) // a does not stand still, so it must not take b for lost
+			if c.said > 0 {
+				a.Do(0, func() { a.Element().Pause(c.said) })
+				w.Run(tight.PeerTime / 100)
+			}
+			if c.goesOn > 0 {
+				a.Do(c.goesOn, func() { a.Element().Pause(0) })
+				w.Run(c.goesOn + tight.PeerTime/100)
+			}
+			n.Partition(a, b, true)
+			n.Partition(b, a, true)
+			if w.Run(c.kept); ends[1].Err() != nil {
+				t.Fatalf("lost early: %v", ends[1].Err())
+			}
+			if w.Run(c.lost); !errors.Is(ends[1].Err(), fabric.ErrPeerLost) {
+				t.Errorf("not lost: %v", ends[1].Err())
+			}
+		})
+	}
+}
+
 // TestCrashFails: whatever is under way at a crash ends with ErrPeerLost, started or
 // waited for, and a key of the life that ended is of no use with the next one.
 func TestCrashFails(t *testing.T) {
