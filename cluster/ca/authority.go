@@ -12,10 +12,10 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/wherry-fabric/wherry/cluster"
+	"github.com/wherry-fabric/wherry/internal/flock"
 )
 
 const (
@@ -32,8 +32,7 @@ const (
 	MaxCerts = 16384
 	MaxHosts = 64
 	// lockTime bounds the wait for another program that changes the same authority.
-	lockTime  = 10 * time.Second
-	lockRetry = 20 * time.Millisecond
+	lockTime = 10 * time.Second
 )
 
 // Names of an authority's files in its folder.
@@ -145,14 +144,8 @@ func (a *Authority) change(fn func(key crypto.Signer) error) error {
 		return fmt.Errorf("ca: %w", err)
 	}
 	defer f.Close() // gives the lock back
-	for end := time.Now().Add(lockTime); ; time.Sleep(lockRetry) {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			break
-		}
-		if err != syscall.EWOULDBLOCK && err != syscall.EINTR || time.Now().After(end) {
-			return fmt.Errorf("ca: %s is locked by another program: %w", path, err)
-		}
+	if err := flock.Lock(f, lockTime); err != nil {
+		return fmt.Errorf("ca: %w", err)
 	}
 	key, err := readKey(path)
 	if err != nil {

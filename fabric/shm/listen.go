@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wherry-fabric/wherry/fabric"
+	"github.com/wherry-fabric/wherry/internal/flock"
 )
 
 const (
@@ -22,7 +23,6 @@ const (
 	listenQueue  = 128
 	// lockTimeout bounds the wait for another process that is listening in the same folder.
 	lockTimeout = 2 * time.Second
-	lockEvery   = 5 * time.Millisecond
 	// dialAgain is the wait before a listener whose queue is full is tried again.
 	dialAgain = 2 * time.Millisecond
 	// acceptPause is the wait after accept failed, as it does when descriptors run out.
@@ -136,17 +136,8 @@ func withFolderLock(dir string, f func() error) error {
 		return fmt.Errorf("shm: the socket's folder: %w", err)
 	}
 	defer d.Close()
-	for end := time.Now().Add(lockTimeout); ; time.Sleep(lockEvery) {
-		err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			break
-		}
-		if err != unix.EWOULDBLOCK && err != unix.EINTR {
-			return fmt.Errorf("shm: lock %s: %w", dir, err)
-		}
-		if time.Now().After(end) {
-			return fmt.Errorf("shm: another process has held the lock of %s for %v", dir, lockTimeout)
-		}
+	if err := flock.Lock(d, lockTimeout); err != nil {
+		return fmt.Errorf("shm: %w", err)
 	}
 	return f()
 }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/wherry-fabric/wherry/internal/flock"
 )
 
 // ErrShared says that others could put code into a directory, or already have: what is there would run as this user.
@@ -103,6 +105,9 @@ func readSecret(path string) ([]byte, error) {
 	return key, err
 }
 
+// lockTime bounds the wait for another process that mends the same secret, which takes it some milliseconds.
+const lockTime = 10 * time.Second
+
 // mendSecret puts another secret in the place of a damaged one. It holds a lock of the directory meanwhile: of two processes that start at once, the
 // second would replace the secret that the first has begun to use.
 func mendSecret(dir, path string) error {
@@ -111,7 +116,7 @@ func mendSecret(dir, path string) error {
 		return err
 	}
 	defer d.Close() // and gives the lock back
-	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX); err != nil && !errors.Is(err, syscall.ENOTSUP) && !errors.Is(err, syscall.ENOSYS) {
+	if err := flock.Lock(d, lockTime); err != nil && !errors.Is(err, syscall.ENOTSUP) && !errors.Is(err, syscall.ENOSYS) {
 		return err
 	}
 	if _, err := readSecret(path); !errors.Is(err, errDamaged) {
